@@ -1,0 +1,300 @@
+"""Checkpoints: the whole training state on disk, atomically, and verified when it is read back.
+
+A thin layer over orbax's `CheckpointManager`. The leaves are written from the host as one flat
+dictionary ``{path: array}``, so that any orbax reader can look into a checkpoint. Beside them lies
+a JSON record: dtype and shape of every leaf, a SHA-256 digest of their bytes, and the caller's
+`meta`. Reading compares all of it; of a damaged checkpoint the one before it takes the place.
+
+One process writes, and has to be able to address the whole state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import hashlib
+import json
+import logging
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from flockax.agents.core.files import first_line, is_disk_full, sync
+from flockax.agents.core.leaves import (
+    Leaf,
+    describe,
+    difference,
+    digest,
+    is_key,
+    place,
+    state_digest,
+    to_host,
+)
+
+__all__ = ["CheckpointError", "Checkpoints", "state_digest"]
+
+_FORMAT = 1
+# Room for orbax's own small files, on top of the bytes of the leaves.
+_MARGIN_BYTES = 1 << 17
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written, or not be read into the state asked for."""
+
+
+class _Damaged(Exception):
+    """The files of a checkpoint are not what was written."""
+
+
+class Checkpoints:
+    """The checkpoints of one run: a folder with one subfolder for each step kept.
+
+    Args:
+        directory: the folder, made at the first save.
+        keep: how many of the newest checkpoints stay, at least 1. With 2 or more, damage to the
+            newest costs one interval.
+        read_only: never write or clean up: for looking into a run that may be going on.
+
+    Raises:
+        CheckpointError: `keep` is below 1.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], keep: int = 2, read_only: bool = False
+    ) -> None:
+        if keep < 1:
+            raise CheckpointError(f"keep={keep}; allowed is 1 or more")
+        self.directory = Path(directory).absolute()
+        self.keep = keep
+        self.read_only = read_only
+
+    def save(self, step: int, state: Any, meta: dict[str, Any]) -> None:
+        """Writes a checkpoint and returns when it is on the disk.
+
+        If the process is killed meanwhile, the checkpoints from before stay, and the rest is
+        removed when a writer next opens the folder. Checkpoints of this step or later ones are
+        replaced: a run that went back to an earlier step has left them behind.
+
+        Args:
+            step: the number of the checkpoint, 0 or more; the largest is the newest.
+            state: a pytree of arrays, typed keys and Python bool, int and float.
+            meta: JSON values to go with it.
+
+        Raises:
+            CheckpointError: the disk is full or cannot be written, or `state` or `meta` hold
+                something that cannot be stored. Earlier checkpoints are intact.
+        """
+        if self.read_only:
+            raise CheckpointError(f"{self.directory} is open for reading only")
+        try:
+            leaves, arrays = describe(state), to_host(state)
+            impls = [
+                str(jax.random.key_impl(x)) if is_key(x) else None for x in jax.tree.leaves(state)
+            ]
+            record = _sealed(
+                {
+                    "format": _FORMAT,
+                    "step": int(step),
+                    "meta": meta,
+                    "leaves": leaves,
+                    "stored": [
+                        (str(array.dtype), array.shape, impl)
+                        for array, impl in zip(arrays, impls, strict=True)
+                    ],
+                    "digest": digest(leaves, arrays),
+                }
+            )
+            items = {leaf.path: a for leaf, a in zip(leaves, arrays, strict=True)}
+            with _quiet():
+                self._write(step, items, record)
+        except Exception as error:
+            if is_disk_full(error):
+                text = f"disk full: checkpoint {step} does not fit into {self.directory}"
+            else:
+                text = f"cannot write checkpoint {step} to {self.directory}: {first_line(error)}"
+            raise CheckpointError(f"{text}; earlier checkpoints are intact") from error
+        finally:
+            self._remove_rests()
+
+    def steps(self) -> list[int]:
+        """Lists the steps whose checkpoints were written to the end, oldest first."""
+        if not self.directory.is_dir():
+            return []
+        with _quiet():
+            return sorted(self._manager.all_steps(read=True))
+
+    def latest(self) -> int | None:
+        """Finds the newest step with a complete checkpoint and an intact record, or None."""
+        for step in reversed(self.steps()):
+            with contextlib.suppress(_Damaged):
+                self._record(step)
+                return step
+        return None
+
+    def meta(self, step: int) -> dict[str, Any]:
+        """Reads what was saved beside the state of a step, with the step added as ``"step"``.
+
+        Args:
+            step: one of `steps()`.
+
+        Returns:
+            `meta` as JSON gives it back.
+
+        Raises:
+            CheckpointError: there is no such checkpoint or its record is damaged.
+        """
+        try:
+            return {**self._record(step)["meta"], "step": step}
+        except _Damaged as damage:
+            raise CheckpointError(str(damage)) from damage
+
+    def restore(self, step: int | None, example: Any) -> tuple[Any, dict[str, Any]]:
+        """Reads a checkpoint back, bit by bit what was saved.
+
+        If it is damaged, the newest older one that is good takes its place, with a
+        `RuntimeWarning`; the returned ``meta["step"]`` says which it was.
+
+        Args:
+            step: the step to read, None for the newest.
+            example: a state of the structure, dtypes and shapes wanted, as values or
+                `jax.ShapeDtypeStruct`. A leaf comes back as what it is here: jax array or key
+                (with this sharding), numpy array, or Python bool, int or float.
+
+        Returns:
+            ``(state, meta)``, `meta` with the step added as ``"step"``.
+
+        Raises:
+            CheckpointError: nothing intact is there, or what was saved differs from `example` in
+                structure, dtype or shape; the message names the first leaf that does.
+        """
+        damages: list[str] = []
+        for candidate in reversed(self.steps()):
+            if step is not None and candidate > step:
+                continue
+            try:
+                restored = self._read(candidate, example)
+            except _Damaged as damage:
+                damages.append(str(damage))
+                continue
+            if damages:
+                text = f"{'; '.join(damages)}; using checkpoint {candidate} instead"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+            return restored
+        where = f"{self.directory}" if step is None else f"{self.directory} up to step {step}"
+        raise CheckpointError("; ".join([f"no intact checkpoint in {where}", *damages]))
+
+    @functools.cached_property
+    def _manager(self) -> Any:
+        # Importing orbax takes long, and `flockax --help` must not wait for it.
+        import orbax.checkpoint as ocp
+
+        if not self.read_only:
+            self._remove_rests()
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=self.keep,
+            create=not self.read_only,
+            enable_async_checkpointing=False,
+        )
+        return ocp.CheckpointManager(self.directory, options=options)
+
+    def _write(self, step: int, items: dict[str, np.ndarray], record: dict[str, Any]) -> None:
+        import orbax.checkpoint as ocp
+
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # Checked first: in the middle of a save orbax notices late, and leaves threads behind.
+        needed = sum(array.nbytes for array in items.values()) + _MARGIN_BYTES
+        if shutil.disk_usage(self.directory).free < needed:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        for later in self.steps():
+            if later >= step:
+                self._manager.delete(later)
+        parts: dict[str, Any] = {"record": ocp.args.JsonSave(record)}
+        # Orbax refuses arrays of size 0 and empty dictionaries; the record has all of them.
+        stored = {path: array for path, array in items.items() if array.size}
+        if stored:
+            parts["state"] = ocp.args.StandardSave(stored)
+        self._manager.save(step, args=ocp.args.Composite(**parts), force=True)
+        for folder, _, names in os.walk(self.directory / str(step)):
+            for name in [*names, "."]:
+                sync(Path(folder, name))
+        sync(self.directory)
+
+    def _remove_rests(self) -> None:
+        for rest in self.directory.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(rest, ignore_errors=True)
+
+    def _load(self, step: int, name: str, args: Any) -> Any:
+        import orbax.checkpoint as ocp
+
+        # Whatever is wrong with the files, and whatever orbax raises for it, is damage.
+        try:
+            with _quiet():
+                return self._manager.restore(step, args=ocp.args.Composite(**{name: args}))[name]
+        except Exception as error:
+            raise _Damaged(f"checkpoint {step} is damaged: {first_line(error)}") from error
+
+    def _record(self, step: int) -> dict[str, Any]:
+        import orbax.checkpoint as ocp
+
+        record = self._load(step, "record", ocp.args.JsonRestore())
+        if not isinstance(record, dict) or _sealed(record) != record or record["step"] != step:
+            raise _Damaged(f"checkpoint {step} is damaged: its record is not what was written")
+        if record["format"] != _FORMAT:
+            raise CheckpointError(
+                f"checkpoint {step} has format {record['format']}; allowed is {_FORMAT}"
+            )
+        return record
+
+    def _read(self, step: int, example: Any) -> tuple[Any, dict[str, Any]]:
+        import orbax.checkpoint as ocp
+
+        record = self._record(step)
+        saved = [Leaf(path, dtype, tuple(shape)) for path, dtype, shape in record["leaves"]]
+        wanted = describe(example)
+        differs = difference(saved, wanted)
+        if differs:
+            raise CheckpointError(f"checkpoint {step} in {self.directory} is another: {differs}")
+        arrays = {
+            leaf.path: np.empty(shape, dtype)
+            for leaf, (dtype, shape, _) in zip(saved, record["stored"], strict=True)
+        }
+        stored = {path: array for path, array in arrays.items() if array.size}
+        if stored:
+            arrays |= self._load(step, "state", ocp.args.StandardRestore(stored))
+        if digest(saved, [arrays[leaf.path] for leaf in saved]) != record["digest"]:
+            raise _Damaged(f"checkpoint {step} is damaged: its values are not what was written")
+        impls = {
+            leaf.path: impl for leaf, (_, _, impl) in zip(saved, record["stored"], strict=True)
+        }
+        values = [
+            place(arrays[leaf.path], impls[leaf.path], x)
+            for leaf, x in zip(wanted, jax.tree.leaves(example), strict=True)
+        ]
+        state = jax.tree.unflatten(jax.tree.structure(example), values)
+        return state, {**record["meta"], "step": step}
+
+
+def _sealed(record: dict[str, Any]) -> dict[str, Any]:
+    """The record as JSON gives it back, with a hash of all but the hash."""
+    body = {name: value for name, value in record.items() if name != "sha256"}
+    text = json.dumps(body, sort_keys=True, allow_nan=False)
+    return {**json.loads(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps orbax from logging, over pages, an error that becomes one line here."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

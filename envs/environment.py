@@ -1,0 +1,477 @@
+"""The contract that every environment fulfils and every learner relies on.
+
+An environment is a frozen dataclass of sizes and switches: hashable, static under `jax.jit`. Numbers
+to tune live in its parameters (a `flax.struct` of arrays), everything that changes lives in its
+state. `reset` and `step` are pure functions of their arguments.
+
+Shapes are written for one environment. ``A`` is the number of agents, ``F`` the number of features,
+``n`` the number of discrete actions, ``D`` the number of continuous components.
+
+**The trailing-batch rule.** With the batch axis innermost, CPU code vectorises over environments and
+runs several times faster than under `jax.vmap`, which puts it outermost. An environment that sets
+``batched_last = True`` promises that `step`, `observe` and `global_state` accept any extra trailing
+axes on all state leaves and on the action (``[A, *batch]``, ``[A, D, *batch]``) and return results
+with the same trailing axes. It then indexes leading axes only and never reduces over ``axis=-1``.
+`reset` always makes one environment. `flockax.envs.VectorEnv` uses the promise; nothing else needs to.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+Array = jax.Array
+
+
+def float_dtype() -> Any:
+    """The dtype of all floats: float32, or float64 under ``jax_enable_x64``."""
+    return jnp.result_type(float)
+
+
+def int_dtype() -> Any:
+    """The dtype of counters: int32, or int64 under ``jax_enable_x64``."""
+    return jnp.result_type(int)
+
+
+@struct.dataclass
+class EntitySet:
+    """What an agent sees of a varying number of things, as one row each.
+
+    Attributes:
+        own: ``f[A, F]``, the agent's own features.
+        entities: ``f[A, K, G]``, a row of features for each thing; zero where `mask` is False.
+        mask: ``bool[A, K]``, True where a row holds a thing.
+    """
+
+    own: Any
+    entities: Any
+    mask: Any
+
+
+@struct.dataclass
+class Observation:
+    """What the agents see and may do.
+
+    Attributes:
+        features: a vector ``f[A, F]`` (smaller groups zero-padded), a window of small integers
+            ``int[A, C, H, W]``, or an `EntitySet`. Zero for agents that are not alive.
+        action_mask: ``bool[A, n]`` of open discrete actions, or ``bool[A, D]`` of the real components
+            of a continuous action.
+        alive: ``bool[A]``.
+    """
+
+    features: Any
+    action_mask: Any
+    alive: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySpec:
+    """Shape, dtype and range of an array, without a batch axis.
+
+    Attributes:
+        shape: the shape for one environment.
+        dtype: the NumPy dtype name ("float32", "bool", ...).
+        low: smallest value that can occur (``-inf`` if unbounded).
+        high: largest value that can occur (``inf`` if unbounded).
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    low: float = -math.inf
+    high: float = math.inf
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscreteActions:
+    """Actions ``int[A]`` in ``0 .. n - 1``; action 0 is what an invalid action becomes.
+
+    Attributes:
+        num_agents: ``A``.
+        n: the number of actions of the largest group; masks close the rest for smaller groups.
+    """
+
+    num_agents: int
+    n: int
+
+    def sample(self, key: Array, mask: Array) -> Array:
+        """Draws an open action for each agent uniformly.
+
+        Args:
+            key: a typed key.
+            mask: ``bool[..., A, n]``, True where open.
+
+        Returns:
+            ``int[..., A]``.
+        """
+        # One draw an agent, turned into the rank of an open action: a Gumbel draw an action is slower.
+        rank = jnp.cumsum(mask, axis=-1)
+        uniform = jax.random.uniform(key, mask.shape[:-1], float_dtype())
+        chosen = jnp.floor(uniform * rank[..., -1]) + 1
+        return jnp.sum(rank < chosen[..., None], axis=-1, dtype=int_dtype())
+
+
+@dataclasses.dataclass(frozen=True)
+class ContinuousActions:
+    """Actions ``f[A, D]`` with every component in ``[low, high]``; the environment clips.
+
+    Attributes:
+        num_agents: ``A``.
+        size: ``D``, the number of components of the largest group.
+        low: smallest value of a component.
+        high: largest value of a component.
+    """
+
+    num_agents: int
+    size: int
+    low: float
+    high: float
+
+    def sample(self, key: Array, mask: Array) -> Array:
+        """Draws each real component uniformly; padded components are 0.
+
+        Args:
+            key: a typed key.
+            mask: ``bool[..., A, D]``, True where a component is real.
+
+        Returns:
+            ``f[..., A, D]``.
+        """
+        uniform = jax.random.uniform(key, mask.shape, float_dtype(), self.low, self.high)
+        return jnp.where(mask, uniform, 0)
+
+
+ActionSpec = DiscreteActions | ContinuousActions
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """A contiguous run of agent slots that share a role.
+
+    Attributes:
+        name: such as "predators".
+        start: first slot.
+        stop: one past the last slot.
+        observation_size: the true number of features before zero-padding (0 where the features are
+            not a vector).
+        action_size: the true number of actions, or of continuous components.
+    """
+
+    name: str
+    start: int
+    stop: int
+    observation_size: int
+    action_size: int
+
+    @property
+    def size(self) -> int:
+        """The number of slots."""
+        return self.stop - self.start
+
+
+@struct.dataclass
+class Transition:
+    """What the rules of an environment return for one step (see `Environment.transition`).
+
+    Attributes:
+        state: the next state; its `time` is set by `Environment.step`.
+        reward: ``f[A]``.
+        terminated: ``bool[]``, the episode ended by its rules.
+        metrics: a dict of scalars with fixed keys.
+        overflow: ``int[]``, how much exceeded a capacity, or None where nothing can.
+    """
+
+    state: Any
+    reward: Any
+    terminated: Any
+    metrics: Any
+    overflow: Any = None
+
+
+def parameter(default: Any, low: float = -math.inf, high: float = math.inf) -> Any:
+    """Declares a number of an environment's parameters, with the closed range it may have.
+
+    Args:
+        default: a Python bool, int or float, or a tuple of floats; its type fixes the dtype.
+        low: smallest value allowed.
+        high: largest value allowed.
+    """
+    return struct.field(pytree_node=True, default=default, metadata={"low": low, "high": high})
+
+
+def as_arrays(params: Any) -> Any:
+    """Turns the Python numbers of a parameter structure into strong-typed arrays."""
+
+    def convert(x: Any) -> Any:
+        if isinstance(x, jax.Array):
+            return x
+        kind = np.asarray(x).dtype.kind
+        dtype = {"f": float_dtype(), "i": int_dtype(), "u": int_dtype(), "b": np.dtype(bool)}[kind]
+        return jnp.asarray(x, dtype)
+
+    return jax.tree.map(convert, params)
+
+
+def require_int(owner: Any, name: str, low: int, high: float = math.inf) -> None:
+    """Checks an integer field of a frozen dataclass.
+
+    Raises:
+        ValueError: naming the field, its value and what is allowed.
+    """
+    value = getattr(owner, name)
+    allowed = f"an integer >= {low}" if high == math.inf else f"an integer in {low} .. {high}"
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not low <= value <= high:
+        raise ValueError(f"{type(owner).__name__}: {name}={value!r} is not {allowed}")
+
+
+def require_choice(owner: Any, name: str, choices: tuple[Any, ...]) -> None:
+    """Checks that a field of a frozen dataclass is one of `choices`.
+
+    Raises:
+        ValueError: naming the field, its value and what is allowed.
+    """
+    value = getattr(owner, name)
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        allowed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{type(owner).__name__}: {name}={value!r} is not one of {allowed}")
+
+
+class Environment(abc.ABC):
+    """A multi-agent environment: subclasses are frozen dataclasses of sizes and switches.
+
+    A subclass gives `groups`, `action_spec`, `default_params`, `feature_spec`, `global_state_spec`,
+    `initial_state`, `transition`, `features` and `global_state`; `reset`, `step` and `observe` are
+    made of these here, so that invalid actions, time limits and dead agents mean the same everywhere.
+    """
+
+    batched_last: ClassVar[bool] = False
+
+    @property
+    @abc.abstractmethod
+    def groups(self) -> tuple[Group, ...]:
+        """Contiguous slots of one role, covering ``0 .. A - 1`` in order."""
+
+    @property
+    def num_agents(self) -> int:
+        """``A``, the number of agent slots."""
+        return self.groups[-1].stop
+
+    @property
+    @abc.abstractmethod
+    def action_spec(self) -> ActionSpec:
+        """The space of actions."""
+
+    @property
+    @abc.abstractmethod
+    def default_params(self) -> Any:
+        """Parameters with their default values: a `flax.struct` of strong-typed arrays."""
+
+    @property
+    @abc.abstractmethod
+    def feature_spec(self) -> Any:
+        """The `ArraySpec` of the features, or an `EntitySet` of three."""
+
+    @property
+    @abc.abstractmethod
+    def global_state_spec(self) -> Any:
+        """The `ArraySpec` of the global state, or an `EntitySet` of three."""
+
+    @abc.abstractmethod
+    def initial_state(self, key: Array, params: Any) -> Any:
+        """Draws the state at the start of an episode, for one environment; its `time` is 0."""
+
+    @abc.abstractmethod
+    def transition(self, key: Array, state: Any, action: Array, params: Any) -> Transition:
+        """The rules: one step from `state` under a valid `action`."""
+
+    @abc.abstractmethod
+    def features(self, state: Any, params: Any) -> Any:
+        """What each agent sees (see `Observation.features`)."""
+
+    @abc.abstractmethod
+    def global_state(self, state: Any, params: Any = None) -> Any:
+        """The whole state for a central critic: ``f[G]`` or an `EntitySet` without an agent axis."""
+
+    def alive(self, state: Any) -> Array:
+        """``bool[A]``: which slots hold a living agent. All of them, unless overridden."""
+        return jnp.ones((self.num_agents, *state.time.shape), bool)
+
+    def available(self, state: Any, params: Any) -> Array | None:
+        """``bool[A, n]``: the open actions where they depend on the state, else None."""
+        return None
+
+    @property
+    def observation_spec(self) -> Observation:
+        """An `Observation` whose leaves are `ArraySpec`."""
+        agents, width = self.num_agents, self._action_width
+        return Observation(
+            features=self.feature_spec,
+            action_mask=ArraySpec((agents, width), "bool", 0, 1),
+            alive=ArraySpec((agents,), "bool", 0, 1),
+        )
+
+    def make_params(self, **overrides: Any) -> Any:
+        """The default parameters with some values replaced.
+
+        Args:
+            **overrides: values by parameter name; numbers or arrays of the parameter's shape.
+
+        Returns:
+            Parameters of the same structure, shapes and dtypes as `default_params`.
+
+        Raises:
+            ValueError: for an unknown name, a wrong shape, a value that is not finite or out of range.
+        """
+        params = self.default_params
+        fields = {field.name: field for field in dataclasses.fields(params)}
+        changed = {}
+        for name, value in overrides.items():
+            if name not in fields:
+                raise ValueError(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(fields)}"
+                )
+            changed[name] = _checked(name, value, getattr(params, name), fields[name].metadata)
+        return params.replace(**changed)
+
+    def reset(self, key: Array, params: Any = None) -> tuple[Observation, Any]:
+        """Starts an episode.
+
+        Args:
+            key: a typed key (`jax.random.key`).
+            params: parameters, or None for `default_params`.
+
+        Returns:
+            ``(observation, state)``.
+        """
+        params = self.default_params if params is None else params
+        state = self.initial_state(key, params)
+        return self.observe(state, params), state
+
+    def step(
+        self, key: Array, state: Any, action: Array, params: Any = None
+    ) -> tuple[Observation, Any, Array, Array, Array, dict[str, Any]]:
+        """Plays one step. It never resets; `VectorEnv` does.
+
+        Args:
+            key: a typed key; environments with deterministic rules ignore it.
+            state: the state.
+            action: ``int[A]`` or ``f[A, D]``. A discrete action that is out of range or masked
+                becomes 0; a component that is not finite becomes 0; components are clipped to the
+                bounds of `action_spec`. What a dead agent does is ignored.
+            params: parameters, or None for `default_params`.
+
+        Returns:
+            ``(observation, state, reward f[A], terminated bool[], truncated bool[], info)``.
+            `terminated` and `truncated` are of the whole episode and never both true; a time limit
+            is always truncation. ``info`` has ``metrics`` (scalars), ``invalid_action`` (the number
+            of agents whose action was replaced) and ``overflow``.
+        """
+        params = self.default_params if params is None else params
+        alive = self.alive(state)
+        action, invalid = self._sanitize(action, alive, self.available(state, params))
+        result = self.transition(key, state, action, params)
+        time = state.time + 1
+        next_state = result.state.replace(time=time)
+        terminated = result.terminated
+        truncated = (time >= params.horizon) & ~terminated
+        overflow = jnp.zeros_like(time) if result.overflow is None else result.overflow
+        info = {"metrics": result.metrics, "invalid_action": invalid, "overflow": overflow}
+        reward = jnp.where(alive, result.reward, 0)
+        return self.observe(next_state, params), next_state, reward, terminated, truncated, info
+
+    def observe(self, state: Any, params: Any = None) -> Observation:
+        """What the agents see in `state`."""
+        params = self.default_params if params is None else params
+        alive = self.alive(state)
+
+        def hide_dead(x: Array) -> Array:
+            between = (1,) * (x.ndim - alive.ndim)
+            return jnp.where(alive.reshape(alive.shape[:1] + between + alive.shape[1:]), x, 0)
+
+        features = self.features(state, params)
+        if type(self).alive is not Environment.alive:
+            features = jax.tree.map(lambda x: hide_dead(x).astype(x.dtype), features)
+        mask = self.available(state, params)
+        if mask is None:
+            open_ = np.arange(self._action_width)[None, :] < self._action_sizes[:, None]
+            batch = state.time.shape
+            mask = jnp.broadcast_to(
+                open_.reshape(open_.shape + (1,) * len(batch)), open_.shape + batch
+            )
+        return Observation(features=features, action_mask=mask, alive=alive)
+
+    def grown(self) -> Environment:
+        """The environment with doubled capacities.
+
+        Raises:
+            ValueError: where nothing has a capacity.
+        """
+        raise ValueError(f"{type(self).__name__} has no capacity to grow")
+
+    def scene(self, params: Any = None) -> Any:
+        """What a replay draws (`flockax.envs.viewer.Scene`)."""
+        raise ValueError(f"{type(self).__name__} does not describe a scene")
+
+    def frame(self, state: Any, params: Any = None) -> dict[str, Any]:
+        """Where the things of `scene` are in `state`, by layer name."""
+        raise ValueError(f"{type(self).__name__} does not describe a scene")
+
+    @property
+    def _action_width(self) -> int:
+        spec = self.action_spec
+        return spec.n if isinstance(spec, DiscreteActions) else spec.size
+
+    @property
+    def _action_sizes(self) -> np.ndarray:
+        return np.repeat([g.action_size for g in self.groups], [g.size for g in self.groups])
+
+    def _sanitize(self, action: Array, alive: Array, mask: Array | None) -> tuple[Array, Array]:
+        """Replaces invalid actions by 0; returns the actions and the count ``int[]`` replaced."""
+        spec, batch = self.action_spec, (1,) * (alive.ndim - 1)
+        sizes = self._action_sizes.reshape((-1, *batch))
+        if isinstance(spec, DiscreteActions):
+            # A float or a bool here is a caller's mistake that a cast would hide.
+            if not jnp.issubdtype(action.dtype, jnp.integer):
+                raise TypeError(f"discrete actions must be integers, got {action.dtype}")
+            valid = (action >= 0) & (action < sizes)
+            if mask is not None:
+                ids = np.arange(spec.n).reshape((1, -1, *batch))
+                valid &= jnp.any(mask & (action[:, None] == ids), axis=1)
+            invalid = ~valid & alive
+            return jnp.where(valid & alive, action, 0), jnp.sum(invalid, axis=0, dtype=int_dtype())
+        real = np.arange(spec.size).reshape((1, -1, *batch)) < sizes[:, None]
+        finite = jnp.isfinite(action) | ~real
+        clipped = jnp.clip(action, spec.low, spec.high)
+        action = jnp.where(finite & real & alive[:, None], clipped, 0).astype(float_dtype())
+        invalid = jnp.any(~finite, axis=1) & alive
+        return action, jnp.sum(invalid, axis=0, dtype=int_dtype())
+
+
+def _checked(name: str, value: Any, default: Array, metadata: Mapping[str, Any]) -> Array:
+    low, high = metadata.get("low", -math.inf), metadata.get("high", math.inf)
+    if isinstance(value, jax.core.Tracer):
+        return jnp.asarray(value, default.dtype)
+    try:
+        array = np.asarray(value)
+        kind_ok = array.dtype.kind in "iufb"
+    except (TypeError, ValueError):
+        kind_ok = False
+    if not kind_ok:
+        raise ValueError(f"parameter {name}={value!r} is not a number")
+    if array.shape != default.shape:
+        raise ValueError(f"parameter {name} has shape {array.shape}, not {default.shape}")
+    whole = jnp.issubdtype(default.dtype, jnp.integer)
+    if whole and not np.all(array == np.floor(array)):
+        raise ValueError(f"parameter {name}={value!r} is not an integer")
+    if not np.all(np.isfinite(array)) or np.any(array < low) or np.any(array > high):
+        raise ValueError(f"parameter {name}={value!r} is not a finite number in [{low}, {high}]")
+    return jnp.asarray(array, default.dtype)

@@ -1,0 +1,1 @@
+"""Worlds in which some agents hunt others."""

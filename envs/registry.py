@@ -1,0 +1,99 @@
+"""Environments by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from flockax.envs.environment import Environment
+from flockax.envs.predator_prey.tag import Tag
+from flockax.envs.swarm.coverage import Spread
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What the suite knows of an environment before it is made.
+
+    Attributes:
+        id: snake_case name for `make`.
+        cls: the class.
+        description: one line.
+        sizes: fields to test it with: 1, 2, 3 and 17 agents where possible, and odd sizes.
+        fixed_start: True where every key gives the same first state.
+        index_rules: True where the rules depend on the order of slots, so that permuting the slots of
+            a group may change the outcome.
+    """
+
+    id: str
+    cls: type[Environment]
+    description: str
+    sizes: tuple[Mapping[str, Any], ...]
+    fixed_start: bool = False
+    index_rules: bool = False
+
+
+_ENTRIES = (
+    Entry(
+        "tag",
+        Tag,
+        "Predators chase faster prey among obstacles (mpe2 simple_tag_v3).",
+        (
+            {},
+            {"actions": "continuous"},
+            {"num_predators": 1, "num_prey": 1, "num_obstacles": 0},
+            {"num_predators": 2, "num_prey": 1, "num_obstacles": 1, "actions": "continuous"},
+            {"num_predators": 13, "num_prey": 4, "num_obstacles": 3},
+        ),
+    ),
+    Entry(
+        "spread",
+        Spread,
+        "Agents share out landmarks without touching each other (mpe2 simple_spread_v3).",
+        (
+            {},
+            {"actions": "continuous"},
+            {"num_agents": 1},
+            {"num_agents": 2, "num_landmarks": 5, "actions": "continuous"},
+            {"num_agents": 17, "num_landmarks": 3},
+        ),
+    ),
+)
+_BY_ID = {entry.id: entry for entry in _ENTRIES}
+
+
+def registered() -> tuple[Entry, ...]:
+    """All environments of the suite."""
+    return _ENTRIES
+
+
+def entry(id: str) -> Entry:
+    """The entry of one environment.
+
+    Raises:
+        ValueError: for an unknown id, with the known ones.
+    """
+    if id not in _BY_ID:
+        raise ValueError(f"there is no environment {id!r}; there are {', '.join(_BY_ID)}")
+    return _BY_ID[id]
+
+
+def make(id: str, **fields: Any) -> Environment:
+    """Makes an environment by name.
+
+    Args:
+        id: such as "tag"; `registered` lists all.
+        **fields: sizes and switches, the fields of the environment's dataclass.
+
+    Returns:
+        The environment.
+
+    Raises:
+        ValueError: for an unknown id or field, or a value that makes no sense.
+    """
+    cls = entry(id).cls
+    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for name in fields:
+        if name not in known:
+            raise ValueError(f"environment {id!r} has no field {name!r}; it has {', '.join(known)}")
+    return cls(**fields)

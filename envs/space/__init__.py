@@ -1,0 +1,1 @@
+"""What worlds are made of, shared by the families of environments."""
