@@ -1,0 +1,1 @@
+"""Learners and policies for multi-agent environments."""

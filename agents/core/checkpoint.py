@@ -79,8 +79,8 @@ class Checkpoints:
         """Writes a checkpoint and returns when it is on the disk.
 
         If the process is killed meanwhile, the checkpoints from before stay, and the rest is
-        removed when a writer next opens the folder. Checkpoints of this step or later ones are
-        replaced: a run that went back to an earlier step has left them behind.
+        removed when a writer next opens the folder. Unfinished checkpoints and those of this step or
+        later are removed first: a run that went back to an earlier step has left them behind.
 
         Args:
             step: the number of the checkpoint, 0 or more; the largest is the newest.
@@ -165,7 +165,8 @@ class Checkpoints:
             step: the step to read, None for the newest.
             example: a state of the structure, dtypes and shapes wanted, as values or
                 `jax.ShapeDtypeStruct`. A leaf comes back as what it is here: jax array or key
-                (with this sharding), numpy array, or Python bool, int or float.
+                (with this sharding), numpy array, or Python bool, int or float. (`jax.eval_shape`
+                makes arrays of Python numbers, which then differ from what was saved.)
 
         Returns:
             ``(state, meta)``, `meta` with the step added as ``"step"``.
@@ -212,9 +213,11 @@ class Checkpoints:
         needed = sum(array.nbytes for array in items.values()) + _MARGIN_BYTES
         if shutil.disk_usage(self.directory).free < needed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        for later in self.steps():
-            if later >= step:
-                self._manager.delete(later)
+        finished = [earlier for earlier in self.steps() if earlier < step]
+        for folder in self.directory.iterdir():
+            if folder.name.isdigit() and int(folder.name) not in finished:
+                shutil.rmtree(folder)
+        self._manager.reload()
         parts: dict[str, Any] = {"record": ocp.args.JsonSave(record)}
         # Orbax refuses arrays of size 0 and empty dictionaries; the record has all of them.
         stored = {path: array for path, array in items.items() if array.size}

@@ -16,6 +16,9 @@ Extent = tuple[float, float, float, float]
 # wrapped around a border): drawing it half way would show it where it never was.
 JUMP = 0.25
 
+# Positions beyond this are the debris of a numerical explosion; they count as not finite.
+FAR = 1e30
+
 
 class Track(NamedTuple):
     """The items of a layer through an episode of ``L`` steps.
@@ -98,7 +101,11 @@ def group_colors(recording: Recording) -> tuple[str, ...]:
 def jump_distance(scene: Scene) -> float:
     """How far an item may move in one step, in world units, and still be drawn as gliding."""
     x_min, x_max, y_min, y_max = scene.bounds
-    return JUMP * min(x_max - x_min, y_max - y_min)
+    width, height = x_max - x_min, y_max - y_min
+    if scene.cells is None:
+        return JUMP * min(width, height)
+    rows, columns = scene.cells.shape
+    return max(JUMP * min(width, height), 1.5 * max(width / columns, height / rows))
 
 
 def moment(track: Track, playhead: float, jump: float) -> Track:
@@ -135,7 +142,7 @@ def trail_length(layer: Layer, budget: int = 40_000) -> int:
 
 def _track(frame: LayerFrame, frames: slice) -> Track:
     position = np.asarray(frame.position[frames], np.float64)
-    visible = np.isfinite(position).all(axis=-1)
+    visible = (np.abs(position) < FAR).all(axis=-1)
     if frame.visible is not None:
         visible &= frame.visible[frames].astype(bool)
     heading = None
