@@ -221,7 +221,7 @@ def as_arrays(params: Any) -> Any:
 
 
 def require_int(owner: Any, name: str, low: int, high: float = math.inf) -> None:
-    """Checks an integer field of a frozen dataclass.
+    """Checks an integer field of a frozen dataclass and makes it a Python int.
 
     Raises:
         ValueError: naming the field, its value and what is allowed.
@@ -231,6 +231,8 @@ def require_int(owner: Any, name: str, low: int, high: float = math.inf) -> None
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not low <= value <= high:
         raise ValueError(f"{type(owner).__name__}: {name}={value!r} is not {allowed}")
+    # A NumPy integer would overflow in the arithmetic of sizes and does not fit into JSON.
+    object.__setattr__(owner, name, int(value))
 
 
 def require_choice(owner: Any, name: str, choices: tuple[Any, ...]) -> None:
@@ -264,6 +266,11 @@ class Environment(abc.ABC):
     def num_agents(self) -> int:
         """``A``, the number of agent slots."""
         return self.groups[-1].stop
+
+    @property
+    def competitive(self) -> bool:
+        """Whether groups play against each other; then a return is that of the first group."""
+        return len(self.groups) > 1
 
     @property
     @abc.abstractmethod
@@ -438,6 +445,11 @@ class Environment(abc.ABC):
         """Replaces invalid actions by 0; returns the actions and the count ``int[]`` replaced."""
         spec, batch = self.action_spec, (1,) * (alive.ndim - 1)
         sizes = self._action_sizes.reshape((-1, *batch))
+        action = jnp.asarray(action)
+        components = () if isinstance(spec, DiscreteActions) else (spec.size,)
+        expected = (self.num_agents, *components, *alive.shape[1:])
+        if action.shape != expected:
+            raise ValueError(f"the action has shape {action.shape}, not {expected}")
         if isinstance(spec, DiscreteActions):
             # A float or a bool here is a caller's mistake that a cast would hide.
             if not jnp.issubdtype(action.dtype, jnp.integer):
@@ -447,31 +459,48 @@ class Environment(abc.ABC):
                 ids = np.arange(spec.n).reshape((1, -1, *batch))
                 valid &= jnp.any(mask & (action[:, None] == ids), axis=1)
             invalid = ~valid & alive
-            return jnp.where(valid & alive, action, 0), jnp.sum(invalid, axis=0, dtype=int_dtype())
+            # One dtype for the rules, whatever the caller's: arithmetic on uint8 would wrap.
+            action = jnp.where(valid & alive, action, 0).astype(int_dtype())
+            return action, jnp.sum(invalid, axis=0, dtype=int_dtype())
         real = np.arange(spec.size).reshape((1, -1, *batch)) < sizes[:, None]
         finite = jnp.isfinite(action) | ~real
-        clipped = jnp.clip(action, spec.low, spec.high)
-        action = jnp.where(finite & real & alive[:, None], clipped, 0).astype(float_dtype())
+        clipped = jnp.clip(jnp.where(finite, action, 0), spec.low, spec.high)
+        action = jnp.where(real & alive[:, None], clipped, 0).astype(float_dtype())
         invalid = jnp.any(~finite, axis=1) & alive
         return action, jnp.sum(invalid, axis=0, dtype=int_dtype())
 
 
 def _checked(name: str, value: Any, default: Array, metadata: Mapping[str, Any]) -> Array:
+    """The value of a parameter as an array of the default's shape and dtype, or a ValueError."""
+    kind = np.dtype(default.dtype).kind
+    wanted = {"b": "a bool", "f": "a number"}.get(kind, "an integer")
+    traced = isinstance(value, jax.core.Tracer)
+    given = value if traced else _as_numpy(value)
+    # The values of a traced float are not known, so it cannot be seen to be whole.
+    kinds = {"b": "b", "f": "iuf"}.get(kind, "iu" if traced else "iuf")
+    if given is None or given.dtype.kind not in kinds:
+        raise ValueError(f"parameter {name}={value!r} is not {wanted}")
+    if given.shape != default.shape:
+        raise ValueError(f"parameter {name} has shape {given.shape}, not {default.shape}")
+    if traced:
+        return jnp.asarray(given, default.dtype)
     low, high = metadata.get("low", -math.inf), metadata.get("high", math.inf)
-    if isinstance(value, jax.core.Tracer):
-        return jnp.asarray(value, default.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = given.astype(default.dtype)
+    if kind == "f":
+        # The bounds are compared as the dtype has them, or the bound itself could be refused.
+        dtype = array.dtype.type
+        inside = np.isfinite(array) & (array >= dtype(low)) & (array <= dtype(high))
+        if not np.all(inside):
+            raise ValueError(f"parameter {name}={value!r} is not a finite number in [{low}, {high}]")
+    if kind in "iu" and not np.all((array == given) & (given >= low) & (given <= high)):
+        raise ValueError(f"parameter {name}={value!r} is not an integer in [{low}, {high}]")
+    return jnp.asarray(array)
+
+
+def _as_numpy(value: Any) -> np.ndarray | None:
+    """The value as a NumPy array, or None where it is not one (a ragged list, a typed key)."""
     try:
-        array = np.asarray(value)
-        kind_ok = array.dtype.kind in "iufb"
+        return np.asarray(value)
     except (TypeError, ValueError):
-        kind_ok = False
-    if not kind_ok:
-        raise ValueError(f"parameter {name}={value!r} is not a number")
-    if array.shape != default.shape:
-        raise ValueError(f"parameter {name} has shape {array.shape}, not {default.shape}")
-    whole = jnp.issubdtype(default.dtype, jnp.integer)
-    if whole and not np.all(array == np.floor(array)):
-        raise ValueError(f"parameter {name}={value!r} is not an integer")
-    if not np.all(np.isfinite(array)) or np.any(array < low) or np.any(array > high):
-        raise ValueError(f"parameter {name}={value!r} is not a finite number in [{low}, {high}]")
-    return jnp.asarray(array, default.dtype)
+        return None

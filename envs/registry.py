@@ -8,6 +8,7 @@ from typing import Any
 
 from flockax.envs.environment import Environment
 from flockax.envs.predator_prey.tag import Tag
+from flockax.envs.predator_prey.world_comm import WorldComm
 from flockax.envs.swarm.coverage import Spread
 
 
@@ -58,6 +59,25 @@ _ENTRIES = (
             {"num_agents": 17, "num_landmarks": 3},
         ),
     ),
+    Entry(
+        "world_comm",
+        WorldComm,
+        "A speaking leader guides predators after prey that feed and hide in forests "
+        "(mpe2 simple_world_comm_v3).",
+        (
+            {},
+            {"actions": "continuous"},
+            {
+                "num_predators": 1,
+                "num_prey": 1,
+                "num_obstacles": 0,
+                "num_food": 0,
+                "num_forests": 0,
+            },
+            {"num_predators": 1, "num_prey": 2, "num_food": 3, "actions": "continuous"},
+            {"num_predators": 12, "num_prey": 5, "num_food": 1, "num_forests": 3},
+        ),
+    ),
 )
 _BY_ID = {entry.id: entry for entry in _ENTRIES}
 
@@ -92,7 +112,7 @@ def make(id: str, **fields: Any) -> Environment:
         ValueError: for an unknown id or field, or a value that makes no sense.
     """
     cls = entry(id).cls
-    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    known = [field.name for field in dataclasses.fields(cls)]
     for name in fields:
         if name not in known:
             raise ValueError(f"environment {id!r} has no field {name!r}; it has {', '.join(known)}")

@@ -10,7 +10,13 @@ import jax.numpy as jnp
 from flax import struct
 
 from flockax.envs.batching import cond_any
-from flockax.envs.environment import Environment, Observation, float_dtype, int_dtype
+from flockax.envs.environment import (
+    Environment,
+    Observation,
+    float_dtype,
+    int_dtype,
+    require_int,
+)
 
 Array = jax.Array
 
@@ -65,12 +71,7 @@ class VectorEnv:
         """Checks the fields."""
         if not isinstance(self.env, Environment):
             raise TypeError(f"env={self.env!r} is not an Environment; use flockax.envs.make")
-        if (
-            isinstance(self.num_envs, bool)
-            or not isinstance(self.num_envs, int)
-            or self.num_envs < 1
-        ):
-            raise ValueError(f"num_envs={self.num_envs!r} is not an integer >= 1")
+        require_int(self, "num_envs", 1)
 
     @property
     def _axis(self) -> int:
@@ -92,13 +93,12 @@ class VectorEnv:
             ``(observation, state)``.
         """
         params = self.env.default_params if params is None else params
-        indices = first + jnp.arange(self.num_envs, dtype=jnp.uint32)
+        indices = (first + jnp.arange(self.num_envs, dtype=jnp.uint32)).astype(jnp.uint32)
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
         number = jnp.zeros(self.num_envs, int_dtype())
         state = self._draw(keys, number, params)
         if stagger:
-            offset = jnp.arange(self.num_envs, dtype=int_dtype()) * params.horizon // self.num_envs
-            state = state.replace(time=state.time + offset.astype(state.time.dtype))
+            state = state.replace(time=state.time + self._offsets(params.horizon))
         agents = (self.env.num_agents,)
         shape = (*agents, self.num_envs) if self._axis == -1 else (self.num_envs, *agents)
         vector_state = VectorState(
@@ -143,17 +143,19 @@ class VectorEnv:
         total = state.episode_return + reward
         length = state.episode_length + 1
 
+        needed = done & state.start_used
         start, episode = cond_any(
-            done & state.start_used,
+            needed,
             self._redraw,
-            lambda start, used, key, episode, params: (start, episode),
-            *(state.start, state.start_used, state.key, state.episode, params),
+            lambda start, used, needed, key, episode, params: (start, episode),
+            *(state.start, state.start_used, needed, state.key, state.episode, params),
         )
         # Redrawing replaced every used start, so those are fresh again.
         used = state.start_used & (episode == state.episode)
         env_state = self._select(done, start, final_state)
         observation = self._observe(env_state, params)
-        next_state = state.replace(
+        next_state = dataclasses.replace(
+            state,
             env=env_state,
             start=start,
             start_used=used | done,
@@ -191,9 +193,20 @@ class VectorEnv:
 
         return jax.vmap(one, out_axes=self._axis)(keys, number.astype(jnp.uint32))
 
-    def _redraw(self, start: Any, used: Array, key: Array, episode: Array, params: Any) -> Any:
+    def _redraw(
+        self, start: Any, used: Array, needed: Array, key: Array, episode: Array, params: Any
+    ) -> Any:
+        # Under a vmap over seeds this also runs for seeds that need nothing: they stay as they are, so
+        # that the state of a seed does not depend on the others.
+        used = used & jnp.any(needed)
         fresh = self._draw(key, episode + 1, params)
         return self._select(used, fresh, start), episode + used
+
+    def _offsets(self, horizon: Array) -> Array:
+        """``int[E]``: times spread evenly over an episode, ``i * horizon // E`` without overflow."""
+        i = jnp.arange(self.num_envs, dtype=jnp.uint32)
+        whole, rest = jnp.divmod(jnp.asarray(horizon, jnp.uint32), jnp.uint32(self.num_envs))
+        return (i * whole + i * rest // self.num_envs).astype(int_dtype())
 
     def _observe(self, state: Any, params: Any) -> Observation:
         if self.env.batched_last:

@@ -32,7 +32,7 @@ from flockax.agents.core.leaves import (
     describe,
     difference,
     digest,
-    is_key,
+    key_impl,
     place,
     state_digest,
     to_host,
@@ -79,7 +79,7 @@ class Checkpoints:
         """Writes a checkpoint and returns when it is on the disk.
 
         If the process is killed meanwhile, the checkpoints from before stay, and the rest is
-        removed when a writer next opens the folder. Unfinished checkpoints and those of this step or
+        removed when a writer next opens the folder. Unfinished checkpoints and others of this step or
         later are removed first: a run that went back to an earlier step has left them behind.
 
         Args:
@@ -95,9 +95,7 @@ class Checkpoints:
             raise CheckpointError(f"{self.directory} is open for reading only")
         try:
             leaves, arrays = describe(state), to_host(state)
-            impls = [
-                str(jax.random.key_impl(x)) if is_key(x) else None for x in jax.tree.leaves(state)
-            ]
+            json.dumps(meta, allow_nan=False)
             record = _sealed(
                 {
                     "format": _FORMAT,
@@ -105,15 +103,16 @@ class Checkpoints:
                     "meta": meta,
                     "leaves": leaves,
                     "stored": [
-                        (str(array.dtype), array.shape, impl)
-                        for array, impl in zip(arrays, impls, strict=True)
+                        (str(array.dtype), array.shape, key_impl(x))
+                        for array, x in zip(arrays, jax.tree.leaves(state), strict=True)
                     ],
                     "digest": digest(leaves, arrays),
                 }
             )
-            items = {leaf.path: a for leaf, a in zip(leaves, arrays, strict=True)}
+            items = {leaf.path: array for leaf, array in zip(leaves, arrays, strict=True)}
             with _quiet():
-                self._write(step, items, record)
+                if not self._holds(record):
+                    self._write(record, items)
         except Exception as error:
             if is_disk_full(error):
                 text = f"disk full: checkpoint {step} does not fit into {self.directory}"
@@ -131,11 +130,24 @@ class Checkpoints:
             return sorted(self._manager.all_steps(read=True))
 
     def latest(self) -> int | None:
-        """Finds the newest step with a complete checkpoint and an intact record, or None."""
+        """Finds the newest step with a complete checkpoint and an intact record.
+
+        Returns:
+            The step, or None if there is no checkpoint.
+
+        Raises:
+            CheckpointError: there are checkpoints, but the record of each is damaged.
+        """
+        damages: list[str] = []
         for step in reversed(self.steps()):
-            with contextlib.suppress(_Damaged):
+            try:
                 self._record(step)
-                return step
+            except _Damaged as damage:
+                damages.append(str(damage))
+                continue
+            return step
+        if damages:
+            raise CheckpointError(self._nothing_intact(damages))
         return None
 
     def meta(self, step: int) -> dict[str, Any]:
@@ -188,8 +200,11 @@ class Checkpoints:
                 text = f"{'; '.join(damages)}; using checkpoint {candidate} instead"
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
             return restored
-        where = f"{self.directory}" if step is None else f"{self.directory} up to step {step}"
-        raise CheckpointError("; ".join([f"no intact checkpoint in {where}", *damages]))
+        raise CheckpointError(self._nothing_intact(damages, step))
+
+    def _nothing_intact(self, damages: list[str], step: int | None = None) -> str:
+        upto = "" if step is None else f" up to step {step}"
+        return "; ".join([f"no intact checkpoint in {self.directory}{upto}", *damages])
 
     @functools.cached_property
     def _manager(self) -> Any:
@@ -205,37 +220,47 @@ class Checkpoints:
         )
         return ocp.CheckpointManager(self.directory, options=options)
 
-    def _write(self, step: int, items: dict[str, np.ndarray], record: dict[str, Any]) -> None:
+    def _write(self, record: dict[str, Any], items: dict[str, np.ndarray]) -> None:
         import orbax.checkpoint as ocp
 
+        step = record["step"]
         self.directory.mkdir(parents=True, exist_ok=True)
         # Checked first: in the middle of a save orbax notices late, and leaves threads behind.
         needed = sum(array.nbytes for array in items.values()) + _MARGIN_BYTES
         if shutil.disk_usage(self.directory).free < needed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finished = [earlier for earlier in self.steps() if earlier < step]
-        for folder in self.directory.iterdir():
-            if folder.name.isdigit() and int(folder.name) not in finished:
-                shutil.rmtree(folder)
-        self._manager.reload()
+        finished = {str(earlier) for earlier in self._manager.all_steps() if earlier < step}
+        for name in os.listdir(self.directory):
+            if name.isdigit() and name not in finished:
+                shutil.rmtree(self.directory / name)
+                self._manager.reload()
         parts: dict[str, Any] = {"record": ocp.args.JsonSave(record)}
         # Orbax refuses arrays of size 0 and empty dictionaries; the record has all of them.
         stored = {path: array for path, array in items.items() if array.size}
         if stored:
             parts["state"] = ocp.args.StandardSave(stored)
         self._manager.save(step, args=ocp.args.Composite(**parts), force=True)
-        for folder, _, names in os.walk(self.directory / str(step)):
-            for name in [*names, "."]:
-                sync(Path(folder, name))
+        for folder, _, files in os.walk(self.directory / str(step)):
+            for file in [*files, "."]:
+                sync(Path(folder, file))
         sync(self.directory)
+
+    def _holds(self, record: dict[str, Any]) -> bool:
+        """Whether this very checkpoint is there: replacing it would leave a moment without it."""
+        if not (self.directory / str(record["step"])).exists():
+            return False
+        with contextlib.suppress(_Damaged):
+            return self._record(record["step"]) == record and bool(self._arrays(record))
+        return False
 
     def _remove_rests(self) -> None:
         for rest in self.directory.glob("*.orbax-checkpoint-tmp*"):
             shutil.rmtree(rest, ignore_errors=True)
 
-    def _load(self, step: int, name: str, args: Any) -> Any:
+    def _load(self, step: int, name: str, template: dict[str, np.ndarray] | None = None) -> Any:
         import orbax.checkpoint as ocp
 
+        args = ocp.args.JsonRestore() if template is None else ocp.args.StandardRestore(template)
         # Whatever is wrong with the files, and whatever orbax raises for it, is damage.
         try:
             with _quiet():
@@ -244,9 +269,7 @@ class Checkpoints:
             raise _Damaged(f"checkpoint {step} is damaged: {first_line(error)}") from error
 
     def _record(self, step: int) -> dict[str, Any]:
-        import orbax.checkpoint as ocp
-
-        record = self._load(step, "record", ocp.args.JsonRestore())
+        record = self._load(step, "record")
         if not isinstance(record, dict) or _sealed(record) != record or record["step"] != step:
             raise _Damaged(f"checkpoint {step} is damaged: its record is not what was written")
         if record["format"] != _FORMAT:
@@ -255,26 +278,30 @@ class Checkpoints:
             )
         return record
 
-    def _read(self, step: int, example: Any) -> tuple[Any, dict[str, Any]]:
-        import orbax.checkpoint as ocp
-
-        record = self._record(step)
-        saved = [Leaf(path, dtype, tuple(shape)) for path, dtype, shape in record["leaves"]]
-        wanted = describe(example)
-        differs = difference(saved, wanted)
-        if differs:
-            raise CheckpointError(f"checkpoint {step} in {self.directory} is another: {differs}")
+    def _arrays(self, record: dict[str, Any]) -> dict[str, np.ndarray]:
+        leaves, step = _leaves(record), record["step"]
         arrays = {
             leaf.path: np.empty(shape, dtype)
-            for leaf, (dtype, shape, _) in zip(saved, record["stored"], strict=True)
+            for leaf, (dtype, shape, _) in zip(leaves, record["stored"], strict=True)
         }
-        stored = {path: array for path, array in arrays.items() if array.size}
-        if stored:
-            arrays |= self._load(step, "state", ocp.args.StandardRestore(stored))
-        if digest(saved, [arrays[leaf.path] for leaf in saved]) != record["digest"]:
+        template = {path: array for path, array in arrays.items() if array.size}
+        if template:
+            arrays |= self._load(step, "state", template)
+        if digest(leaves, [arrays[leaf.path] for leaf in leaves]) != record["digest"]:
             raise _Damaged(f"checkpoint {step} is damaged: its values are not what was written")
+        return arrays
+
+    def _read(self, step: int, example: Any) -> tuple[Any, dict[str, Any]]:
+        record = self._record(step)
+        leaves, wanted = _leaves(record), describe(example)
+        differs = difference(leaves, wanted)
+        if differs:
+            raise CheckpointError(
+                f"checkpoint {step} in {self.directory} is of another state: {differs}"
+            )
+        arrays = self._arrays(record)
         impls = {
-            leaf.path: impl for leaf, (_, _, impl) in zip(saved, record["stored"], strict=True)
+            leaf.path: impl for leaf, (_, _, impl) in zip(leaves, record["stored"], strict=True)
         }
         values = [
             place(arrays[leaf.path], impls[leaf.path], x)
@@ -284,10 +311,13 @@ class Checkpoints:
         return state, {**record["meta"], "step": step}
 
 
+def _leaves(record: dict[str, Any]) -> list[Leaf]:
+    return [Leaf(path, dtype, tuple(shape)) for path, dtype, shape in record["leaves"]]
+
+
 def _sealed(record: dict[str, Any]) -> dict[str, Any]:
     """The record as JSON gives it back, with a hash of all but the hash."""
-    body = {name: value for name, value in record.items() if name != "sha256"}
-    text = json.dumps(body, sort_keys=True, allow_nan=False)
+    text = json.dumps({k: v for k, v in record.items() if k != "sha256"}, sort_keys=True)
     return {**json.loads(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class RunError(RuntimeError):
+    """A run folder or a file of it cannot be used as asked, or cannot be written."""
+
+
+@contextlib.contextmanager
+def reported(verb: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turns an `OSError` into a `RunError` of one line that names the file.
+
+    Args:
+        verb: what was tried, such as ``"write"``.
+        path: on which file or folder.
+
+    Raises:
+        RunError: the body raised an `OSError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        what = "disk full" if is_disk_full(error) else error.strerror or first_line(error)
+        raise RunError(f"cannot {verb} {path}: {what}") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -33,6 +33,11 @@ def is_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
+def key_impl(leaf: Any) -> str | None:
+    """The name of the implementation of a typed key, None for another leaf."""
+    return str(jax.random.key_impl(leaf)) if is_key(leaf) else None
+
+
 def describe(state: Any) -> list[Leaf]:
     """Describes every leaf, in the order of `jax.tree.leaves`.
 

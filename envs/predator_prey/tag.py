@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
 from flockax.envs.environment import (
-    ActionSpec,
-    ArraySpec,
-    Environment,
     Group,
     Transition,
     as_arrays,
     float_dtype,
-    int_dtype,
     parameter,
     require_choice,
     require_int,
 )
 from flockax.envs.space import particle
+from flockax.envs.space.particle_world import ParticleWorld
 
 Array = jax.Array
 
@@ -56,8 +53,62 @@ class TagParams(particle.PhysicsParams):
     boundary_weight: float = parameter(1.0, -1e6, 1e6)
 
 
+def chase(
+    state: Any, direction: Array, num_predators: int, num_obstacles: int, params: TagParams
+) -> Any:
+    """Moves predators, in the first slots, and prey, in the others, among obstacles.
+
+    Args:
+        state: a `particle.ParticleState`, with the obstacles as its first landmarks.
+        direction: ``f[A, 2]`` in [-1, 1], where each agent pushes itself.
+        num_predators: how many slots are predators.
+        num_obstacles: how many landmarks are obstacles.
+        params: sizes, forces and speeds.
+
+    Returns:
+        The state with new positions and velocities.
+    """
+    num_prey = state.position.shape[0] - num_predators
+
+    def by_role(predator: Array, prey: Array) -> Array:
+        return particle.per_agent((predator, num_predators), (prey, num_prey))
+
+    accel = by_role(params.predator_accel, params.prey_accel)
+    return particle.advance(
+        state,
+        direction * particle.spread_over(accel, direction),
+        by_role(params.predator_size, params.prey_size),
+        params,
+        by_role(params.predator_max_speed, params.prey_max_speed),
+        num_obstacles,
+        params.obstacle_size,
+    )
+
+
+def touching(position: Array, num_predators: int, params: TagParams) -> Array:
+    """``bool[P, Q]``: which of the first `num_predators` agents touches which of the others."""
+    predators, prey = position[:num_predators], position[num_predators:]
+    apart = particle.distance(particle.relative(predators, prey))
+    return apart < params.predator_size + params.prey_size
+
+
+def chase_reward(position: Array, num_predators: int, params: TagParams) -> tuple[Array, Array]:
+    """The reward of `Tag` for agents at `position`.
+
+    Returns:
+        ``(reward f[A], catches f[])``, the latter the number of touching pairs.
+    """
+    touches = touching(position, num_predators, params)
+    catches = jnp.sum(touches, axis=(0, 1)).astype(float_dtype())
+    caught = jnp.sum(touches, axis=0).astype(float_dtype())
+    outside = particle.boundary_penalty(position[num_predators:])
+    prey_reward = -params.caught_penalty * caught - params.boundary_weight * outside
+    team_reward = jnp.broadcast_to(params.catch_reward * catches, (num_predators, *catches.shape))
+    return jnp.concatenate([team_reward, prey_reward]), catches
+
+
 @dataclasses.dataclass(frozen=True)
-class Tag(Environment):
+class Tag(ParticleWorld):
     """Predators chase faster prey among round obstacles.
 
     Every predator is rewarded for every touch of any predator with any prey; prey are punished for
@@ -78,9 +129,9 @@ class Tag(Environment):
     * 2 Q for predators, 2 (Q - 1) for prey: velocity of each (other) prey; zero-padded for prey.
 
     **Reward.** Predator: ``catch_reward * T`` with T the number of touching (predator, prey) pairs,
-    the same for all predators. Prey i: ``-caught_penalty * T_i - boundary_weight * b(|x|) - ... b(|y|)``
-    with T_i the predators touching it and b as in `particle.boundary_penalty`. Touching means that the
-    distance is below the sum of radii, after the move.
+    the same for all predators. Prey i: ``-caught_penalty * T_i - boundary_weight * (b(|x|) + b(|y|))``
+    with T_i the number of predators touching it and b as in `particle.boundary_penalty`. Touching means
+    that the distance is below the sum of radii, after the move.
 
     **End of episode.** Never terminates; truncated after `horizon` steps (25).
 
@@ -88,7 +139,8 @@ class Tag(Environment):
 
     **Source.** `simple_tag_v3` of mpe2 1.1.1, equal step by step. Different: agents at exactly the same
     place push each other with force 0 instead of NaN; smaller observations are zero-padded; agents
-    start uniform in [-1, 1]^2 and obstacles in [-.9, .9]^2 as there, from other random bits.
+    start uniform in [-1, 1]^2 and obstacles in [-.9, .9]^2 as there, from other random bits; no
+    curriculum, no end on success and no limit to what is seen, which are options there.
 
     Attributes:
         num_predators: at least 1.
@@ -101,8 +153,6 @@ class Tag(Environment):
     num_prey: int = 1
     num_obstacles: int = 2
     actions: str = "discrete"
-
-    batched_last: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -123,67 +173,26 @@ class Tag(Environment):
         )
 
     @property
-    def action_spec(self) -> ActionSpec:
-        """Five discrete moves, or five pushes in [0, 1]."""
-        return particle.move_spec(self.actions, self.num_agents)
-
-    @property
     def default_params(self) -> TagParams:
         """The numbers of mpe2."""
         return as_arrays(TagParams())
 
     @property
-    def feature_spec(self) -> ArraySpec:
-        """``f[A, F]``."""
-        shape = (self.num_agents, self.groups[0].observation_size)
-        return ArraySpec(shape, float_dtype().name)
-
-    @property
-    def global_state_spec(self) -> ArraySpec:
-        """``f[4 A + 2 L]``: positions, velocities, obstacles."""
-        size = 4 * self.num_agents + 2 * self.num_obstacles
-        return ArraySpec((size,), float_dtype().name)
-
-    def initial_state(self, key: Array, params: TagParams) -> particle.ParticleState:
-        """Agents uniform in [-1, 1]^2 and at rest, obstacles uniform in [-.9, .9]^2."""
-        agent_key, obstacle_key = jax.random.split(key)
-        dtype = float_dtype()
-        position = jax.random.uniform(agent_key, (self.num_agents, 2), dtype, -1, 1)
-        landmark = jax.random.uniform(obstacle_key, (self.num_obstacles, 2), dtype, -0.9, 0.9)
-        time = jnp.zeros((), int_dtype())
-        return particle.ParticleState(position, jnp.zeros_like(position), landmark, time)
+    def num_landmarks_total(self) -> int:
+        """The obstacles."""
+        return self.num_obstacles
 
     def transition(
         self, key: Array, state: particle.ParticleState, action: Array, params: TagParams
     ) -> Transition:
         """Push, contacts, move; then touches are counted."""
-        radius = self._per_agent(params.predator_size, params.prey_size)
-        accel = self._per_agent(params.predator_accel, params.prey_accel)
-        max_speed = self._per_agent(params.predator_max_speed, params.prey_max_speed)
-        push = particle.thrust(action)
-        obstacle_radius = jnp.broadcast_to(params.obstacle_size, (self.num_obstacles,))
-        force = (
-            push * particle.spread_over(accel, push)
-            + particle.contact_force(state.position, radius, state.position, radius, params)
-            + particle.contact_force(
-                state.position, radius, state.landmark, obstacle_radius, params
-            )
+        state = chase(
+            state, particle.thrust(action), self.num_predators, self.num_obstacles, params
         )
-        position, velocity = particle.integrate(
-            state.position, state.velocity, force, params, max_speed
-        )
-        touching = self._touching(position, params)
-        catches = jnp.sum(touching, axis=(0, 1)).astype(float_dtype())
-        caught = jnp.sum(touching, axis=0).astype(float_dtype())
-        predators = self.num_predators
-        outside = particle.boundary_penalty(position[predators:])
-        prey_reward = -params.caught_penalty * caught - params.boundary_weight * outside
-        team_reward = jnp.broadcast_to(
-            params.catch_reward * catches, (predators, *state.time.shape)
-        )
+        reward, catches = chase_reward(state.position, self.num_predators, params)
         return Transition(
-            state=state.replace(position=position, velocity=velocity),
-            reward=jnp.concatenate([team_reward, prey_reward]),
+            state=state,
+            reward=reward,
             terminated=jnp.zeros(state.time.shape, bool),
             metrics={"catches": catches},
         )
@@ -207,34 +216,23 @@ class Tag(Environment):
         seen = seen.reshape((agents, 2 * entities, *batch))
         return jnp.concatenate([velocity, position, seen], axis=1)
 
-    def global_state(self, state: particle.ParticleState, params: Any = None) -> Array:
-        """Positions and velocities of all agents, positions of the obstacles."""
-        parts = (state.position, state.velocity, state.landmark)
-        return jnp.concatenate([particle.flatten(part, 2, 0) for part in parts])
-
     def scene(self, params: Any = None) -> Any:
         """Discs for obstacles, predators and prey; a touched prey is highlighted."""
-        from flockax.envs.viewer.scene import Layer, Scene
+        from flockax.envs.viewer.scene import Layer, Palette, Scene
 
         params = self.default_params if params is None else params
+        obstacle = float(params.obstacle_size), Palette.OBSTACLE
+        predator = float(params.predator_size), Palette.PREDATOR
+        prey = float(params.prey_size), Palette.PREY
         return Scene(
             bounds=(-1.2, 1.2, -1.2, 1.2),
             title="tag",
             groups=("predators", "prey"),
             readouts=("catches",),
             layers=(
-                Layer(
-                    "obstacles", "disc", self.num_obstacles, float(params.obstacle_size), "#8a94a6"
-                ),
-                Layer(
-                    "predators",
-                    "disc",
-                    self.num_predators,
-                    float(params.predator_size),
-                    "#d1495b",
-                    trail=8,
-                ),
-                Layer("prey", "disc", self.num_prey, float(params.prey_size), "#2e9e6b", trail=8),
+                Layer("obstacles", "disc", self.num_obstacles, *obstacle),
+                Layer("predators", "disc", self.num_predators, *predator, trail=8),
+                Layer("prey", "disc", self.num_prey, *prey, trail=8),
             ),
         )
 
@@ -244,18 +242,9 @@ class Tag(Environment):
 
         params = self.default_params if params is None else params
         predators = self.num_predators
-        caught = jnp.any(self._touching(state.position, params), axis=0)
+        caught = jnp.any(touching(state.position, predators, params), axis=0)
         return {
             "obstacles": LayerFrame(state.landmark),
             "predators": LayerFrame(state.position[:predators]),
             "prey": LayerFrame(state.position[predators:], highlight=caught),
         }
-
-    def _per_agent(self, predator: Array, prey: Array) -> Array:
-        return particle.per_agent((predator, self.num_predators), (prey, self.num_prey))
-
-    def _touching(self, position: Array, params: TagParams) -> Array:
-        """``bool[P, Q]``: which predator touches which prey."""
-        predators = self.num_predators
-        apart = particle.distance(particle.relative(position[:predators], position[predators:]))
-        return apart < params.predator_size + params.prey_size

@@ -11,6 +11,8 @@ velocities, forces and actions (see `flockax.envs.environment`).
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,19 +63,21 @@ class ParticleState:
     time: Array
 
 
-def move_spec(actions: str, num_agents: int, extra: int = 0) -> DiscreteActions | ContinuousActions:
+def move_spec(
+    actions: str, num_agents: int, symbols: int = 0
+) -> DiscreteActions | ContinuousActions:
     """The action space of a particle world.
 
     Args:
         actions: "discrete": stay, left, right, down, up. "continuous": five components in [0, 1], of
             which the first does nothing and the others push left, right, down and up.
         num_agents: ``A``.
-        extra: for "discrete" a factor minus 1 by which the actions multiply, for "continuous" further
-            components.
+        symbols: how many symbols an agent may say; 0 where all are silent. A discrete action is then
+            ``move + 5 symbol``, a continuous one has a component more for each symbol.
     """
     if actions == "discrete":
-        return DiscreteActions(num_agents, NUM_MOVES * (1 + extra))
-    return ContinuousActions(num_agents, NUM_MOVES + extra, 0.0, 1.0)
+        return DiscreteActions(num_agents, NUM_MOVES * max(symbols, 1))
+    return ContinuousActions(num_agents, NUM_MOVES + symbols, 0.0, 1.0)
 
 
 def thrust(action: Array) -> Array:
@@ -109,10 +113,15 @@ def relative(origin: Array, target: Array) -> Array:
     return target[None] - origin[:, None]
 
 
-def distance(delta: Array) -> Array:
-    """``f[N, M]``: lengths of the vectors ``f[N, M, 2]``; its gradient is 0 at 0."""
-    square = delta[:, :, 0] * delta[:, :, 0] + delta[:, :, 1] * delta[:, :, 1]
+def length(x: Array, y: Array) -> Array:
+    """Lengths of the vectors with components `x` and `y`; the gradient is 0 at 0."""
+    square = x * x + y * y
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
+def distance(delta: Array) -> Array:
+    """``f[N, M]``: lengths of the vectors ``f[N, M, 2]``."""
+    return length(delta[:, :, 0], delta[:, :, 1])
 
 
 def others(matrix: Array) -> Array:
@@ -184,12 +193,44 @@ def integrate(
     position = position + velocity * params.dt
     velocity = velocity * (1 - params.damping) + force / params.mass * params.dt
     if max_speed is not None:
-        speed = jnp.sqrt(velocity[:, 0] * velocity[:, 0] + velocity[:, 1] * velocity[:, 1])
+        speed = length(velocity[:, 0], velocity[:, 1])
         limit = spread_over(max_speed, speed)
         # Below the limit the factor is exactly 1, also at rest.
         factor = jnp.where(speed > limit, limit / jnp.where(speed > 0, speed, 1), 1)
         velocity = velocity * factor[:, None]
     return position, velocity
+
+
+def advance(
+    state: Any,
+    push: Array,
+    radius: Array,
+    params: PhysicsParams,
+    max_speed: Array | None = None,
+    num_obstacles: int = 0,
+    obstacle_size: Array | float = 0.0,
+) -> Any:
+    """Moves all agents by one step.
+
+    Args:
+        state: a `ParticleState`.
+        push: ``f[A, 2]``, the force with which each agent pushes itself.
+        radius: ``f[A]``.
+        params: the physics.
+        max_speed: ``f[A]``, or None for no limit.
+        num_obstacles: how many landmarks, the first ones, are solid.
+        obstacle_size: ``f[]``, their radius.
+
+    Returns:
+        The state with new positions and velocities.
+    """
+    force = push + contact_force(state.position, radius, state.position, radius, params)
+    if num_obstacles:
+        obstacle = state.landmark[:num_obstacles]
+        obstacle_radius = jnp.broadcast_to(obstacle_size, (num_obstacles,))
+        force += contact_force(state.position, radius, obstacle, obstacle_radius, params)
+    position, velocity = integrate(state.position, state.velocity, force, params, max_speed)
+    return state.replace(position=position, velocity=velocity)
 
 
 def boundary_penalty(position: Array) -> Array:
@@ -199,6 +240,7 @@ def boundary_penalty(position: Array) -> Array:
     (mpe2 1.1.1, `simple_tag.Scenario.agent_reward`).
     """
     z = jnp.abs(position)
-    outside = jnp.minimum(jnp.exp(2 * z - 2), 10)
+    # Bounded before exp as well, which would overflow far outside and turn the gradient into NaN.
+    outside = jnp.minimum(jnp.exp(jnp.minimum(2 * z - 2, 3)), 10)
     penalty = jnp.where(z < 0.9, 0, jnp.where(z < 1, 10 * (z - 0.9), outside))
     return penalty[:, 0] + penalty[:, 1]

@@ -10,19 +10,16 @@ import jax.numpy as jnp
 from flax import struct
 
 from flockax.envs.environment import (
-    ActionSpec,
-    ArraySpec,
-    Environment,
     Group,
     Transition,
     as_arrays,
     float_dtype,
-    int_dtype,
     parameter,
     require_choice,
     require_int,
 )
 from flockax.envs.space import particle
+from flockax.envs.space.particle_world import ParticleWorld
 
 Array = jax.Array
 
@@ -49,7 +46,7 @@ class SpreadParams(particle.PhysicsParams):
 
 
 @dataclasses.dataclass(frozen=True)
-class Spread(Environment):
+class Spread(ParticleWorld):
     """Agents share out landmarks so that each has an agent near, without touching each other.
 
     The team is punished for the distance from each landmark to its nearest agent, and each agent for
@@ -78,7 +75,8 @@ class Spread(Environment):
 
     **Source.** `simple_spread_v3` of mpe2 1.1.1, equal step by step. Different: agents at exactly the
     same place push each other with force 0 instead of NaN; the number of landmarks may differ from
-    that of agents; agents and landmarks start uniform in [-1, 1]^2 as there, from other random bits.
+    that of agents; agents and landmarks start uniform in [-1, 1]^2 as there, from other random bits; no
+    curriculum, no end on success and no limit to what is seen, which are options there.
 
     Attributes:
         num_agents: at least 1.
@@ -90,7 +88,7 @@ class Spread(Environment):
     num_landmarks: int | None = None
     actions: str = "discrete"
 
-    batched_last: ClassVar[bool] = True
+    landmark_range: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -103,13 +101,8 @@ class Spread(Environment):
     @property
     def groups(self) -> tuple[Group, ...]:
         """One group of all agents."""
-        size = 4 + 2 * self._landmarks + (2 + COMM_SIZE) * (self.num_agents - 1)
+        size = 4 + 2 * self.num_landmarks_total + (2 + COMM_SIZE) * (self.num_agents - 1)
         return (Group("agents", 0, self.num_agents, size, particle.NUM_MOVES),)
-
-    @property
-    def action_spec(self) -> ActionSpec:
-        """Five discrete moves, or five pushes in [0, 1]."""
-        return particle.move_spec(self.actions, self.num_agents)
 
     @property
     def default_params(self) -> SpreadParams:
@@ -117,41 +110,25 @@ class Spread(Environment):
         return as_arrays(SpreadParams())
 
     @property
-    def feature_spec(self) -> ArraySpec:
-        """``f[A, F]``."""
-        return ArraySpec((self.num_agents, self.groups[0].observation_size), float_dtype().name)
-
-    @property
-    def global_state_spec(self) -> ArraySpec:
-        """``f[4 A + 2 L]``: positions, velocities, landmarks."""
-        return ArraySpec((4 * self.num_agents + 2 * self._landmarks,), float_dtype().name)
-
-    def initial_state(self, key: Array, params: SpreadParams) -> particle.ParticleState:
-        """Agents and landmarks uniform in [-1, 1]^2, agents at rest."""
-        agent_key, landmark_key = jax.random.split(key)
-        dtype = float_dtype()
-        position = jax.random.uniform(agent_key, (self.num_agents, 2), dtype, -1, 1)
-        landmark = jax.random.uniform(landmark_key, (self._landmarks, 2), dtype, -1, 1)
-        time = jnp.zeros((), int_dtype())
-        return particle.ParticleState(position, jnp.zeros_like(position), landmark, time)
+    def num_landmarks_total(self) -> int:
+        """The landmarks to cover."""
+        return self.num_agents if self.num_landmarks is None else self.num_landmarks
 
     def transition(
         self, key: Array, state: particle.ParticleState, action: Array, params: SpreadParams
     ) -> Transition:
         """Push, contacts, move; then distances and touches are rewarded."""
         radius = jnp.broadcast_to(params.agent_size, (self.num_agents,))
-        force = params.agent_accel * particle.thrust(action) + particle.contact_force(
-            state.position, radius, state.position, radius, params
-        )
-        position, velocity = particle.integrate(state.position, state.velocity, force, params)
-        to_landmark = particle.distance(particle.relative(position, state.landmark))
+        push = params.agent_accel * particle.thrust(action)
+        state = particle.advance(state, push, radius, params)
+        to_landmark = particle.distance(particle.relative(state.position, state.landmark))
         nearest = jnp.min(to_landmark, axis=0)
         team_reward = -jnp.sum(nearest, axis=0)
-        touching = self._touching(position, params)
+        touching = self._touching(state.position, params)
         touches = jnp.sum(touching, axis=1).astype(float_dtype())
         ratio = params.local_ratio
         return Transition(
-            state=state.replace(position=position, velocity=velocity),
+            state=state,
             reward=(1 - ratio) * team_reward[None] - ratio * touches,
             terminated=jnp.zeros(state.time.shape, bool),
             metrics={
@@ -167,30 +144,25 @@ class Spread(Environment):
         landmarks = particle.relative(position, state.landmark)
         other_agents = particle.others(particle.relative(position, position))
         seen = jnp.concatenate([landmarks, other_agents], axis=1)
-        seen = seen.reshape((agents, 2 * (self._landmarks + agents - 1), *batch))
+        seen = seen.reshape((agents, 2 * (self.num_landmarks_total + agents - 1), *batch))
         silence = jnp.zeros((agents, COMM_SIZE * (agents - 1), *batch), position.dtype)
         return jnp.concatenate([state.velocity, position, seen, silence], axis=1)
 
-    def global_state(self, state: particle.ParticleState, params: Any = None) -> Array:
-        """Positions and velocities of all agents, positions of the landmarks."""
-        parts = (state.position, state.velocity, state.landmark)
-        return jnp.concatenate([particle.flatten(part, 2, 0) for part in parts])
-
     def scene(self, params: Any = None) -> Any:
         """Rings for landmarks, discs for agents; agents that touch are highlighted."""
-        from flockax.envs.viewer.scene import Layer, Scene
+        from flockax.envs.viewer.scene import Layer, Palette, Scene
 
         params = self.default_params if params is None else params
+        agents = float(params.agent_size), Palette.AGENT
+        landmarks = float(params.landmark_size), Palette.LANDMARK
         return Scene(
             bounds=(-1.2, 1.2, -1.2, 1.2),
             title="spread",
             groups=("agents",),
             readouts=("covered", "collisions"),
             layers=(
-                Layer(
-                    "agents", "disc", self.num_agents, float(params.agent_size), "#3d7edb", trail=8
-                ),
-                Layer("landmarks", "disc", self._landmarks, float(params.landmark_size), "#f2a541"),
+                Layer("agents", "disc", self.num_agents, *agents, trail=8),
+                Layer("landmarks", "disc", self.num_landmarks_total, *landmarks),
             ),
         )
 
@@ -204,10 +176,6 @@ class Spread(Environment):
             "agents": LayerFrame(state.position, highlight=touched),
             "landmarks": LayerFrame(state.landmark),
         }
-
-    @property
-    def _landmarks(self) -> int:
-        return self.num_agents if self.num_landmarks is None else self.num_landmarks
 
     def _touching(self, position: Array, params: SpreadParams) -> Array:
         """``bool[A, A]``: which agents touch each other; False on the diagonal."""

@@ -10,6 +10,7 @@ import base64
 import html
 import importlib.resources
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,10 @@ def page(recording: Recording) -> str:
     data = json.dumps(_contents(recording), separators=(",", ":"), allow_nan=False)
     # Inside a script element "<" could end it; an escaped "/" keeps every "//" out of the page.
     data = data.replace("<", "\\u003c").replace("/", "\\/")
-    page_text = template.read_text(encoding="utf-8")
-    return page_text.replace("{{TITLE}}", html.escape(title), 1).replace("{{DATA}}", data, 1)
+    parts = {"TITLE": html.escape(title), "DATA": data}
+    # In one pass: a title may itself contain a placeholder.
+    fill = re.compile(r"\{\{(TITLE|DATA)\}\}")
+    return fill.sub(lambda match: parts[match[1]], template.read_text(encoding="utf-8"))
 
 
 def _contents(recording: Recording) -> dict[str, Any]:

@@ -68,9 +68,7 @@ class Painter:
         for layer in self.recording.scene.layers:
             track = self.episode.tracks[layer.name]
             if layer.trail:
-                shapes.draw_trail(
-                    draw, self._view, layer, track, playhead, self._jump, self._unit
-                )
+                shapes.draw_trail(draw, self._view, layer, track, playhead, self._jump, self._unit)
             items = timeline.moment(track, playhead, self._jump)
             shapes.draw_items(draw, self._view, layer, items, self.theme, self._unit)
             counts.append(int(items.visible.sum()))
@@ -101,7 +99,13 @@ class Painter:
         which = f"episode {self.number + 1} of {recording.num_episodes}"
         self._text(draw, left, y + 28 * unit, which, 13, theme["muted"])
         self._text(
-            draw, right, y + 28 * unit, f"step {frame} / {episode.length}", 13, theme["muted"], anchor="ra"
+            draw,
+            right,
+            y + 28 * unit,
+            f"step {frame} / {episode.length}",
+            13,
+            theme["muted"],
+            anchor="ra",
         )
         y += 52 * unit
         draw.rounded_rectangle((left, y, right, y + 4 * unit), 2 * unit, theme["border"])
@@ -154,6 +158,9 @@ class Painter:
 
         zero = point(0, 0)[1]
         draw.line((left + inset, zero, right - inset, zero), self.theme["border"], round(unit))
+        cursor = point(playhead, 0)[0]
+        line = (cursor, top + 4 * unit, cursor, bottom - 4 * unit)
+        draw.line(line, self.theme["muted"], round(unit))
         # One point for each pixel at most: an episode may be very long.
         times = np.unique(np.linspace(0, length, min(length + 1, 600)).astype(int))
         for column, color in enumerate(self._colors):
@@ -161,11 +168,13 @@ class Painter:
             known = [t for t in times.tolist() if math.isfinite(values[t])]
             path = [point(t, values[t]) for t in known]
             past = [p for t, p in zip(known, path, strict=True) if t <= playhead]
-            for points, opacity in ((path, 0.3), (past, 1.0)):
+            faint = shapes.mix(self.theme["card"], color, 0.35)
+            for points, ink in ((path, faint), (past, color)):
                 if len(points) > 1:
-                    draw.line(points, shapes.rgba(color, opacity), round(1.75 * unit), "curve")
-        x = point(playhead, 0)[0]
-        draw.line((x, top + 4 * unit, x, bottom - 4 * unit), self.theme["muted"], round(unit))
+                    draw.line(points, ink, round(1.75 * unit), "curve")
+            if past:
+                x, y = past[-1]
+                draw.ellipse((x - 3 * unit, y - 3 * unit, x + 3 * unit, y + 3 * unit), color)
 
     def _heading(self, draw: Any, x: float, y: float, text: str) -> float:
         self._text(draw, x, y, text, 11, self.theme["muted"])

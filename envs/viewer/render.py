@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,14 +132,13 @@ def to_mp4(
         ) from error
     rate = _rate(steps_per_second, substeps)
     painters = _painters(recording, episodes, size, theme)
-    with (
-        atomic(path) as temporary,
-        imageio.get_writer(
-            temporary, format="FFMPEG", fps=rate, codec="libx264", quality=8, macro_block_size=2
-        ) as writer,
-    ):
-        for picture in _pictures(painters, substeps):
-            writer.append_data(np.asarray(picture))
+    options = {"fps": rate, "codec": "libx264", "quality": 8, "macro_block_size": 2}
+    with atomic(path) as temporary, warnings.catch_warnings():
+        # JAX warns of every fork; this one is followed by an exec at once, which is harmless.
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\)", category=RuntimeWarning)
+        with imageio.get_writer(temporary, format="FFMPEG", **options) as writer:
+            for picture in _pictures(painters, substeps):
+                writer.append_data(np.asarray(picture))
 
 
 def to_html(recording: Recording, path: PathLike) -> None:

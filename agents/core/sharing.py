@@ -1,0 +1,119 @@
+"""Which agents share parameters: all of them, those of a group, or none."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from flockax.envs.environment import Environment, float_dtype
+
+Array = jax.Array
+
+SHARE = ("all", "group", "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sharing:
+    """Applies one network architecture to all agents, with parameters shared as wanted.
+
+    Parameters are a dict by set name; in "none" every group is a set whose parameters are stacked over
+    its agents. Features get a one-hot of the group appended where groups share parameters.
+
+    Attributes:
+        env: the environment.
+        share: "all", "group" or "none".
+    """
+
+    env: Environment
+    share: str
+
+    def __post_init__(self) -> None:
+        """Checks the fields."""
+        if self.share not in SHARE:
+            raise ValueError(f"share={self.share!r} is not one of {', '.join(SHARE)}")
+
+    @property
+    def sets(self) -> tuple[tuple[str, int, int], ...]:
+        """``(name, start, stop)`` of the slots of each entry of the parameters."""
+        if self.share == "all":
+            return (("all", 0, self.env.num_agents),)
+        return tuple((group.name, group.start, group.stop) for group in self.env.groups)
+
+    @property
+    def membership(self) -> np.ndarray:
+        """``f[A, S]``: one-hot of the learner each agent belongs to; in "none" each is its own."""
+        agents = self.env.num_agents
+        if self.share == "none":
+            return np.eye(agents)
+        index = np.concatenate([np.full(b - a, i) for i, (_, a, b) in enumerate(self.sets)])
+        return np.eye(len(self.sets))[index]
+
+    def inputs(self, features: Array) -> Array:
+        """``f[..., A, F']``: the features as floats, with the one-hot of the group if it is needed."""
+        x = features.astype(float_dtype())
+        if self.share != "all" or len(self.env.groups) == 1:
+            return x
+        index = np.concatenate([np.full(g.size, i) for i, g in enumerate(self.env.groups)])
+        one_hot = jnp.asarray(np.eye(len(self.env.groups))[index], x.dtype)
+        return jnp.concatenate(
+            [x, jnp.broadcast_to(one_hot, (*x.shape[:-1], one_hot.shape[1]))], -1
+        )
+
+    def init(self, network: nn.Module, key: Array, carry_size: int, size: int) -> dict[str, Any]:
+        """Draws parameters.
+
+        Args:
+            network: called as ``network(carry, x, reset)`` with a leading time axis on x and reset.
+            key: a typed key.
+            carry_size: width of the carry.
+            size: ``F'``.
+        """
+        x = jnp.zeros((1, 1, size), float_dtype())
+        carry, reset = jnp.zeros((1, carry_size), float_dtype()), jnp.zeros((1, 1), bool)
+
+        def one(key: Array) -> Any:
+            params = network.init(key, carry, x, reset)
+            return jax.tree.map(lambda p: p.astype(float_dtype()), params)
+
+        params = {}
+        for (name, start, stop), set_key in zip(
+            self.sets, jax.random.split(key, len(self.sets)), strict=True
+        ):
+            if self.share == "none":
+                params[name] = jax.vmap(one)(jax.random.split(set_key, stop - start))
+            else:
+                params[name] = one(set_key)
+        return params
+
+    def apply(
+        self, network: nn.Module, params: dict[str, Any], carry: Array, x: Array, reset: Array
+    ) -> tuple[Array, Array]:
+        """Runs the network of each agent over time.
+
+        Args:
+            network: as in `init`.
+            params: as from `init`.
+            carry: ``f[E, A, H]``.
+            x: ``f[T, E, A, F']``.
+            reset: ``bool[T, E, A]``.
+
+        Returns:
+            ``(carry f[E, A, H], outputs f[T, E, A, out])``.
+        """
+        carries, outputs = [], []
+        for name, start, stop in self.sets:
+            inputs = carry[:, start:stop], x[:, :, start:stop], reset[:, :, start:stop]
+            run: Any = network.apply
+            if self.share == "none":
+                run = jax.vmap(network.apply, in_axes=(0, 1, 2, 2), out_axes=(1, 2))
+            new_carry, output = run(params[name], *inputs)
+            carries.append(new_carry)
+            outputs.append(output)
+        if len(outputs) == 1:
+            return carries[0], outputs[0]
+        return jnp.concatenate(carries, axis=1), jnp.concatenate(outputs, axis=2)

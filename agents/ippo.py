@@ -1,0 +1,563 @@
+"""IPPO: independent proximal policy optimisation, feed-forward or recurrent.
+
+Every agent learns from its own observations and rewards with the clipped objective of PPO (Schulman
+et al. 2017; de Witt et al. 2020 for several agents), all of them at the same time. Rollout and update
+compile into one program. Axes are ``[T, E, A]``: time, environments, agents.
+
+    python agents/ippo.py --env tag --seeds 4
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import struct
+
+from flockax.agents.core import distributions, networks, returns
+from flockax.agents.core.policy import NetworkPolicy, Policy, group_slots, replace_group
+from flockax.agents.core.sharing import Sharing
+from flockax.agents.core.trainer import Trainer, UpdateMetrics, episode_metrics, require
+from flockax.envs import Environment, VectorEnv, cond_any
+from flockax.envs.environment import float_dtype, int_dtype
+
+Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Settings of IPPO.
+
+    Attributes:
+        total_steps: environment steps of one seed; rounded up to whole updates.
+        num_envs: environments side by side.
+        rollout_length: steps of each environment between updates.
+        epochs: passes over each rollout.
+        minibatches: parts of a pass; each holds whole sequences of num_envs / minibatches environments.
+        learning_rate: step size of Adam.
+        anneal: lower the learning rate linearly to 0 over the run.
+        gamma: discount.
+        gae_lambda: weight of long sums in the advantage.
+        clip: how far the probability ratio may move from 1.
+        value_clip: how far a value may move from that of the rollout; 0 for no limit.
+        entropy_coef: weight of the entropy bonus.
+        value_coef: weight of the value loss.
+        max_grad_norm: largest norm of the gradient of a set of agents that share parameters.
+        hidden: widths of the layers of actor and critic.
+        activation: of the layers.
+        recurrent: width of a GRU in actor and critic, 0 for none.
+        share: which agents share parameters: all, those of a group, or none.
+        stagger: start the first episodes at different times, so that they do not end together.
+    """
+
+    total_steps: int = 2_000_000
+    num_envs: int = 64
+    rollout_length: int = 25
+    epochs: int = 4
+    minibatches: int = 4
+    learning_rate: float = 2e-3
+    anneal: bool = True
+    gamma: float = 0.9
+    gae_lambda: float = 0.95
+    clip: float = 0.2
+    value_clip: float = 0.0
+    entropy_coef: float = 0.01
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    recurrent: int = 0
+    share: str = "group"
+    stagger: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses settings that make no sense.
+
+        Raises:
+            ValueError: naming the setting, its value and what is allowed.
+        """
+        for name in ("total_steps", "num_envs", "rollout_length", "epochs", "minibatches"):
+            require(self, name, lambda x: x >= 1, "at least 1")
+        for name in ("gamma", "gae_lambda"):
+            require(self, name, lambda x: 0 <= x <= 1, "in [0, 1]")
+        for name in ("learning_rate", "clip", "max_grad_norm"):
+            require(self, name, lambda x: 0 < x < float("inf"), "finite and above 0")
+        for name in ("value_clip", "entropy_coef", "value_coef"):
+            require(self, name, lambda x: 0 <= x < float("inf"), "finite and at least 0")
+        require(self, "recurrent", lambda x: x >= 0, "at least 0")
+        require(self, "hidden", lambda x: all(width >= 1 for width in x), "widths of at least 1")
+        require(self, "activation", lambda x: x in networks.ACTIVATIONS, "tanh or relu")
+        require(self, "share", lambda x: x in ("all", "group", "none"), "all, group or none")
+        require(
+            self,
+            "minibatches",
+            lambda x: self.num_envs % x == 0,
+            f"a divisor of num_envs={self.num_envs}",
+        )
+
+
+PRESETS = {
+    "default": Config(),
+    # The settings of JaxMARL's feed-forward IPPO on its particle worlds (ippo_ff_mpe).
+    "jaxmarl": Config(
+        total_steps=1_000_000,
+        num_envs=16,
+        rollout_length=128,
+        learning_rate=2.5e-4,
+        gamma=0.99,
+        value_clip=0.2,
+        share="all",
+    ),
+}
+
+
+@struct.dataclass
+class Hyper:
+    """Rates and coefficients, traced so that a sweep can map over them (see `Config`)."""
+
+    learning_rate: Array
+    gamma: Array
+    gae_lambda: Array
+    clip: Array
+    value_clip: Array
+    entropy_coef: Array
+    value_coef: Array
+    max_grad_norm: Array
+
+
+@struct.dataclass
+class TrainState:
+    """Everything a run needs to go on.
+
+    Attributes:
+        params: of "actor" and "critic", by set of agents.
+        optimizer: the state of Adam, by set of agents.
+        vector: the environments.
+        observation: the last one, with a leading axis ``E``.
+        carry: of "actor" and "critic", ``f[E, A, H]``.
+        fresh: ``bool[E, A]``, True where an episode or a life begins with `observation`.
+        opponent_carry: of the policies that play fixed groups.
+        key: drawn from once an update.
+        hyper: rates and coefficients.
+        update: ``int[]``, updates done.
+    """
+
+    params: Any
+    optimizer: Any
+    vector: Any
+    observation: Any
+    carry: Any
+    fresh: Array
+    opponent_carry: Any
+    key: Array
+    hyper: Hyper
+    update: Array
+
+
+@struct.dataclass
+class Rollout:
+    """What an update learns from; leading axes ``[T, E, A]``, `done` without the last.
+
+    Attributes:
+        features: the observation acted on.
+        action_mask: of that observation.
+        fresh: the carry was reset before this step.
+        raw: raw action.
+        log_prob: of the raw action when it was drawn.
+        value: of the observation.
+        reward: after the action.
+        bootstrap: the agent lives on after the step.
+        done: the episode ended with the step.
+        final_value: value of the true last observation where the episode was truncated.
+        weight: 1 where an agent was alive and learns, else 0.
+    """
+
+    features: Array
+    action_mask: Array
+    fresh: Array
+    raw: Array
+    log_prob: Array
+    value: Array
+    reward: Array
+    bootstrap: Array
+    done: Array
+    final_value: Array
+    weight: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Agent:
+    """Actor and critic of all agents of an environment.
+
+    Attributes:
+        env: the environment.
+        config: the settings.
+    """
+
+    env: Environment
+    config: Config
+
+    @property
+    def sharing(self) -> Sharing:
+        """Who shares parameters."""
+        return Sharing(self.env, self.config.share)
+
+    def network(self, role: str) -> networks.Mlp:
+        """The network of "actor" or "critic"."""
+        c = self.config
+        actor = role == "actor"
+        out = distributions.output_size(self.env.action_spec) if actor else 1
+        return networks.Mlp(c.hidden, out, c.activation, c.recurrent, 0.01 if actor else 1.0)
+
+    def init(self, key: Array) -> dict[str, Any]:
+        """Draws the parameters of actor and critic."""
+        features = jnp.zeros(self.env.feature_spec.shape)
+        size = self.sharing.inputs(features).shape[-1]
+        roles = ("actor", "critic")
+        return {
+            role: self.sharing.init(self.network(role), role_key, self.config.recurrent, size)
+            for role, role_key in zip(roles, jax.random.split(key), strict=True)
+        }
+
+    def actor(
+        self, params: Any, carry: Array, features: Array, fresh: Array
+    ) -> tuple[Array, Array]:
+        """``(carry, outputs f[T, E, A, O])`` from ``features [T, E, A, F]``, ``fresh [T, E, A]``."""
+        x = self.sharing.inputs(features)
+        return self.sharing.apply(self.network("actor"), params, carry, x, fresh)
+
+    def critic(
+        self, params: Any, carry: Array, features: Array, fresh: Array
+    ) -> tuple[Array, Array]:
+        """``(carry, values f[T, E, A])`` from ``features [T, E, A, F]``, ``fresh [T, E, A]``."""
+        x = self.sharing.inputs(features)
+        carry, value = self.sharing.apply(self.network("critic"), params, carry, x, fresh)
+        return carry, value[..., 0]
+
+    def distribution(self, output: Array, mask: Array) -> distributions.ActionDistribution:
+        """The action distribution of actor outputs."""
+        return distributions.action_distribution(self.env.action_spec, output, mask)
+
+    def policy(self, actor_params: Any) -> NetworkPolicy:
+        """The policy that a trained actor plays."""
+        shape = (self.env.num_agents, self.config.recurrent)
+        return NetworkPolicy(actor_params, self.actor, self.distribution, shape)
+
+
+def loss(
+    agent: Agent,
+    hyper: Hyper,
+    params: Any,
+    carry: Any,
+    batch: Rollout,
+    advantage: Array,
+    target: Array,
+) -> tuple[Array, dict[str, Array]]:
+    """The PPO loss of a minibatch of whole sequences.
+
+    The losses of agents that share parameters are averaged, those of different sets are added: sets
+    have parameters of their own, so each learns as if it were alone.
+
+    Args:
+        agent: actor and critic.
+        hyper: coefficients.
+        params: of actor and critic.
+        carry: of actor and critic at the first step, ``f[E, A, H]``.
+        batch: ``[T, E, A]``.
+        advantage: ``f[T, E, A]``, normalised.
+        target: ``f[T, E, A]``, what values should be.
+
+    Returns:
+        ``(loss f[], parts)``: scalars averaged over sets.
+    """
+    _, output = agent.actor(params["actor"], carry["actor"], batch.features, batch.fresh)
+    _, value = agent.critic(params["critic"], carry["critic"], batch.features, batch.fresh)
+    distribution = agent.distribution(output, batch.action_mask)
+    log_ratio = distribution.log_prob(batch.raw) - batch.log_prob
+    ratio = jnp.exp(log_ratio)
+    clipped = jnp.clip(ratio, 1 - hyper.clip, 1 + hyper.clip)
+    policy_loss = -jnp.minimum(ratio * advantage, clipped * advantage)
+
+    limit = jnp.where(hyper.value_clip > 0, hyper.value_clip, jnp.inf)
+    near = batch.value + jnp.clip(value - batch.value, -limit, limit)
+    value_loss = 0.5 * jnp.maximum((value - target) ** 2, (near - target) ** 2)
+    entropy = distribution.entropy(batch.raw)
+
+    membership = jnp.asarray(agent.sharing.membership, value.dtype)
+    counts = jnp.sum(batch.weight, axis=(0, 1)) @ membership
+    learning = jnp.maximum(jnp.sum(counts > 0), 1)
+
+    def over_sets(x: Array) -> Array:
+        sums = jnp.sum(x * batch.weight, axis=(0, 1)) @ membership
+        return jnp.sum(sums / jnp.maximum(counts, 1))
+
+    policy_term, value_term, entropy_term = map(over_sets, (policy_loss, value_loss, entropy))
+    total = policy_term + hyper.value_coef * value_term - hyper.entropy_coef * entropy_term
+    parts = {
+        "policy": policy_term / learning,
+        "value": value_term / learning,
+        "entropy": entropy_term / learning,
+        "approx_kl": over_sets(ratio - 1 - log_ratio) / learning,
+        "clip_fraction": over_sets((jnp.abs(ratio - 1) > hyper.clip).astype(value.dtype))
+        / learning,
+        "ratio_deviation": jnp.max(jnp.abs(ratio - 1) * batch.weight),
+    }
+    return total, parts
+
+
+def apply_gradients(
+    agent: Agent, hyper: Hyper, rate: Array, params: Any, optimizer: Any, gradients: Any
+) -> tuple[Any, Any]:
+    """One step of Adam, clipped by the norm of each set of agents that share parameters.
+
+    Args:
+        agent: says who shares.
+        hyper: the largest norm.
+        rate: the learning rate now.
+        params: of actor and critic.
+        optimizer: the states of Adam.
+        gradients: like `params`.
+
+    Returns:
+        ``(params, optimizer)``.
+    """
+    chain = optax.chain(optax.clip_by_global_norm(hyper.max_grad_norm), optax.adam(rate, eps=1e-5))
+    new_params: dict[str, Any] = {"actor": {}, "critic": {}}
+    new_optimizer = {}
+    for name, _, _ in agent.sharing.sets:
+        step = jax.vmap(chain.update) if agent.config.share == "none" else chain.update
+        own, own_gradients = _of_set(params, name), _of_set(gradients, name)
+        updates, new_optimizer[name] = step(own_gradients, optimizer[name], own)
+        moved = optax.apply_updates(own, updates)
+        for role in new_params:
+            new_params[role][name] = moved[role]
+    return new_params, new_optimizer
+
+
+def init_optimizer(agent: Agent, params: Any) -> dict[str, Any]:
+    """The states of Adam at the start, by set of agents."""
+    chain = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1.0, eps=1e-5))
+    states = {}
+    for name, _, _ in agent.sharing.sets:
+        init = jax.vmap(chain.init) if agent.config.share == "none" else chain.init
+        states[name] = init(_of_set(params, name))
+    return states
+
+
+def _of_set(tree: Any, name: str) -> dict[str, Any]:
+    """The part of one set of agents: ``{role: {set: x}}`` to ``{role: x}``."""
+    return {role: sets[name] for role, sets in tree.items()}
+
+
+def make_train(
+    config: Config,
+    env: Environment,
+    params: Any = None,
+    opponents: dict[str, Policy] | None = None,
+) -> Trainer:
+    """Builds the pure functions that train IPPO on an environment.
+
+    Args:
+        config: the settings.
+        env: the environment.
+        params: its parameters, or None for the defaults.
+        opponents: policies that play whole groups instead of learning, by group name.
+
+    Returns:
+        The trainer.
+
+    Raises:
+        ValueError: for features without a network, an unknown group, or no group left to learn.
+    """
+    networks.feature_size(env.feature_spec)
+    params = env.default_params if params is None else params
+    opponents = dict(opponents or {})
+    learns = np.ones(env.num_agents, bool)
+    for name in opponents:
+        learns &= ~group_slots(env, name)
+    if not learns.any():
+        raise ValueError(f"opponents {', '.join(opponents)} leave no group to learn")
+    vector_env = VectorEnv(env, config.num_envs)
+    agent = Agent(env, config)
+    steps_per_update = config.num_envs * config.rollout_length
+    num_updates = -(-config.total_steps // steps_per_update)
+
+    def init(key: Array, hyper: Hyper | None = None) -> TrainState:
+        net_key, env_key, key = jax.random.split(key, 3)
+        weights = agent.init(net_key)
+        observation, vector = vector_env.reset(env_key, params, stagger=config.stagger)
+        carry = jnp.zeros((config.num_envs, env.num_agents, config.recurrent), float_dtype())
+        return TrainState(
+            params=weights,
+            optimizer=init_optimizer(agent, weights),
+            vector=vector,
+            observation=observation,
+            carry={"actor": carry, "critic": carry},
+            fresh=jnp.ones((config.num_envs, env.num_agents), bool),
+            opponent_carry={name: p.init(config.num_envs) for name, p in opponents.items()},
+            key=key,
+            hyper=default_hyper(config) if hyper is None else hyper,
+            update=jnp.zeros((), int_dtype()),
+        )
+
+    def sample(key: Array, state: TrainState, distribution: Any) -> Array:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, state.vector.index)
+        return jax.vmap(lambda key, one: one.sample(key))(keys, distribution)
+
+    def opponents_act(key: Array, state: TrainState, action: Array) -> tuple[Array, Any]:
+        carries = {}
+        for i, (name, policy) in enumerate(opponents.items()):
+            other, carries[name] = policy.act(
+                jax.random.fold_in(key, i),
+                state.opponent_carry[name],
+                state.observation,
+                vector_env.env_state(state.vector),
+                params,
+                jnp.all(state.fresh, axis=1),
+                False,
+            )
+            action = replace_group(env, name, action, other)
+        return action, carries
+
+    def value_at_end(truncated: Array, *inputs: Any) -> Array:
+        """``f[E, A]``: values of the last observations, computed only if an episode was truncated."""
+
+        def compute(weights: Any, carry: Array, features: Array, fresh: Array) -> Array:
+            return agent.critic(weights, carry, features[None], fresh[None])[1][0]
+
+        def nothing(weights: Any, carry: Array, features: Array, fresh: Array) -> Array:
+            return jnp.zeros(fresh.shape, float_dtype())
+
+        return cond_any(truncated, compute, nothing, *inputs)
+
+    def rollout_step(state: TrainState, key: Array) -> tuple[TrainState, Any]:
+        action_key, opponent_key, env_key = jax.random.split(key, 3)
+        observation, fresh = state.observation, state.fresh
+        inputs = observation.features[None], fresh[None]
+        actor_carry, output = agent.actor(state.params["actor"], state.carry["actor"], *inputs)
+        critic_carry, value = agent.critic(state.params["critic"], state.carry["critic"], *inputs)
+        distribution = agent.distribution(output[0], observation.action_mask)
+        raw = sample(action_key, state, distribution)
+        action, opponent_carry = opponents_act(opponent_key, state, distribution.action(raw))
+        next_observation, vector, reward, terminated, truncated, info = vector_env.step(
+            env_key, state.vector, action, params
+        )
+        done = terminated | truncated
+        final = info["final_observation"]
+        born = final.alive & ~observation.alive
+        final_value = value_at_end(
+            truncated, state.params["critic"], critic_carry, final.features, born
+        )
+        step = Rollout(
+            features=observation.features,
+            action_mask=observation.action_mask,
+            fresh=fresh,
+            raw=raw,
+            log_prob=distribution.log_prob(raw),
+            value=value[0],
+            reward=reward,
+            bootstrap=~terminated[:, None] & final.alive,
+            done=done,
+            final_value=final_value,
+            weight=(observation.alive & learns).astype(float_dtype()),
+        )
+        state = dataclasses.replace(
+            state,
+            vector=vector,
+            observation=next_observation,
+            carry={"actor": actor_carry, "critic": critic_carry},
+            fresh=done[:, None] | born,
+            opponent_carry=opponent_carry,
+        )
+        return state, (step, episode_metrics(env, info))
+
+    def update(state: TrainState) -> tuple[TrainState, UpdateMetrics]:
+        key, rollout_key, shuffle_key = jax.random.split(state.key, 3)
+        first_carry = state.carry
+        step_keys = jax.random.split(rollout_key, config.rollout_length)
+        state, (rollout, episodes) = jax.lax.scan(rollout_step, state, step_keys)
+
+        hyper = state.hyper
+        _, last_value = agent.critic(
+            state.params["critic"],
+            state.carry["critic"],
+            state.observation.features[None],
+            state.fresh[None],
+        )
+        next_value = returns.following_values(
+            rollout.value, last_value[0], rollout.final_value, rollout.done
+        )
+        advantage = returns.gae(
+            rollout.reward,
+            rollout.value,
+            next_value,
+            rollout.bootstrap,
+            rollout.done,
+            hyper.gamma,
+            hyper.gae_lambda,
+        )
+        target = advantage + rollout.value
+        membership = jnp.asarray(agent.sharing.membership, advantage.dtype)
+        advantage = returns.normalise(advantage, rollout.weight, membership)
+
+        left = 1 - state.update / num_updates if config.anneal else 1.0
+        rate = hyper.learning_rate * left
+
+        def minibatch(carry: tuple[Any, Any], index: Array) -> tuple[Any, Any]:
+            weights, optimizer = carry
+            batch, adv, tgt = jax.tree.map(
+                lambda x: jnp.take(x, index, axis=1), (rollout, advantage, target)
+            )
+            start = jax.tree.map(lambda x: x[index], first_carry)
+            gradients, parts = jax.grad(loss, argnums=2, has_aux=True)(
+                agent, hyper, weights, start, batch, adv, tgt
+            )
+            return apply_gradients(agent, hyper, rate, weights, optimizer, gradients), parts
+
+        orders = jax.vmap(lambda k: jax.random.permutation(k, config.num_envs))(
+            jax.random.split(shuffle_key, config.epochs)
+        )
+        orders = orders.reshape((config.epochs * config.minibatches, -1))
+        (weights, optimizer), parts = jax.lax.scan(
+            minibatch, (state.params, state.optimizer), orders
+        )
+        means = {name: jnp.mean(part) for name, part in parts.items()}
+        means["ratio_deviation"] = parts["ratio_deviation"][0]
+        state = dataclasses.replace(
+            state, params=weights, optimizer=optimizer, key=key, update=state.update + 1
+        )
+        return state, UpdateMetrics(means, jax.tree.map(lambda x: jnp.sum(x, axis=0), episodes))
+
+    return Trainer(
+        init=init,
+        update=update,
+        policy=lambda state: agent.policy(state.params["actor"]),
+        env=env,
+        params=params,
+        steps_per_update=steps_per_update,
+        num_updates=num_updates,
+    )
+
+
+def default_hyper(config: Config) -> Hyper:
+    """The rates and coefficients of the settings as arrays."""
+    names = [field.name for field in dataclasses.fields(Hyper)]
+    return Hyper(**{name: jnp.asarray(getattr(config, name), float_dtype()) for name in names})
+
+
+def main() -> None:
+    """Runs this learner from the command line."""
+    from flockax.agents.cli import main as cli
+
+    cli(learner="ippo")
+
+
+if __name__ == "__main__":
+    # Run as a script, this file must be the one that the package knows, not a second copy of it.
+    from flockax.agents import ippo
+
+    ippo.main()

@@ -1,0 +1,36 @@
+"""Training worker: our IPPO on an environment of ours."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+from protocol import machine, serve
+from training_turns import Learner, training_handlers
+
+from flockax.agents import ippo
+from flockax.envs import make
+
+
+def make_learner(env: str, preset: str, total_steps: int | None) -> Learner:
+    """IPPO with the settings of a preset of ours, for `total_steps` steps if given."""
+    config = ippo.PRESETS[preset]
+    if total_steps is not None:
+        config = dataclasses.replace(config, total_steps=total_steps)
+    trainer = ippo.make_train(config, make(env))
+    groups = trainer.env.groups
+    # Where groups compete their sum means nothing; then the first group's return is looked at.
+    counted = len(groups) if len(groups) == 1 else 1
+
+    def update(state):
+        state, metrics = trainer.update(state)
+        returns, episodes = metrics.episodes["returns"], metrics.episodes["count"]
+        return state, {"return_sum": returns[:counted].sum(), "episodes": episodes}
+
+    num_agents = trainer.env.num_agents
+    steps, updates = trainer.steps_per_update, trainer.num_updates
+    return Learner(env, num_agents, trainer.init, update, steps, updates)
+
+
+if __name__ == "__main__":
+    serve(training_handlers(make_learner, partial(machine, "flockax", "flax", "optax")))
