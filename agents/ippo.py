@@ -219,7 +219,7 @@ class Agent:
         size = self.sharing.inputs(features).shape[-1]
         roles = ("actor", "critic")
         return {
-            role: self.sharing.init(self.network(role), role_key, self.config.recurrent, size)
+            role: self.sharing.init(self.network(role), role_key, size)
             for role, role_key in zip(roles, jax.random.split(key), strict=True)
         }
 
@@ -309,6 +309,12 @@ def loss(
     return total, parts
 
 
+def optimiser(rate: Array | float, max_norm: Array | float) -> optax.GradientTransformation:
+    """Adam after clipping by the global norm, on one flat vector: few operations, not many small ones."""
+    chain = optax.chain(optax.clip_by_global_norm(max_norm), optax.adam(rate, eps=1e-5))
+    return optax.flatten(chain)
+
+
 def apply_gradients(
     agent: Agent, hyper: Hyper, rate: Array, params: Any, optimizer: Any, gradients: Any
 ) -> tuple[Any, Any]:
@@ -325,7 +331,7 @@ def apply_gradients(
     Returns:
         ``(params, optimizer)``.
     """
-    chain = optax.chain(optax.clip_by_global_norm(hyper.max_grad_norm), optax.adam(rate, eps=1e-5))
+    chain = optimiser(rate, hyper.max_grad_norm)
     new_params: dict[str, Any] = {"actor": {}, "critic": {}}
     new_optimizer = {}
     for name, _, _ in agent.sharing.sets:
@@ -340,7 +346,7 @@ def apply_gradients(
 
 def init_optimizer(agent: Agent, params: Any) -> dict[str, Any]:
     """The states of Adam at the start, by set of agents."""
-    chain = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1.0, eps=1e-5))
+    chain = optimiser(1.0, 1.0)
     states = {}
     for name, _, _ in agent.sharing.sets:
         init = jax.vmap(chain.init) if agent.config.share == "none" else chain.init
@@ -510,7 +516,7 @@ def make_train(
         def minibatch(carry: tuple[Any, Any], index: Array) -> tuple[Any, Any]:
             weights, optimizer = carry
             batch, adv, tgt = jax.tree.map(
-                lambda x: jnp.take(x, index, axis=1), (rollout, advantage, target)
+                lambda x: jnp.take(x, index, axis=1, mode="clip"), (rollout, advantage, target)
             )
             start = jax.tree.map(lambda x: x[index], first_carry)
             gradients, parts = jax.grad(loss, argnums=2, has_aux=True)(

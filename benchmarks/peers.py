@@ -90,7 +90,9 @@ def python_of(name: str, root: Path | None = None) -> Path:
     """
     folder = folder_of(name, root)
     if not (folder / MARKER).is_file():
-        raise PeerError(f"the peer {name} is not set up; run: python benchmarks/peers.py setup {name}")
+        raise PeerError(
+            f"the peer {name} is not set up; run: python benchmarks/peers.py setup {name}"
+        )
     return folder / "bin" / "python"
 
 

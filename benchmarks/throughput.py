@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import sys
 from typing import Any
 
@@ -21,7 +20,7 @@ import peers
 import tyro
 from rich.console import Console
 from rich.table import Table
-from turns import Worker, WorkerError, jax_warnings, ratio, require_at_least, say, summary
+from turns import Worker, finish, jax_warnings, ratio, require_at_least, say, summary
 
 from flockax.envs import registered
 
@@ -71,14 +70,22 @@ class Config:
 def measure(config: Config) -> dict[str, Any]:
     """Times us and, if asked for, the peer.
 
+    Raises:
+        ValueError: for settings that make no sense.
+        peers.PeerError: if the peer is not set up.
+        WorkerError: if a side fails.
+
     Returns:
         The object that ``--json`` prints: ``env``; ``ours``, ``peer`` (environment steps/s, medians) and
         their ``ratio``; ``agent_steps``, the same in agent steps/s; the configuration; under ``sides``
         all samples, compile seconds, checksums, versions and devices; ``warnings``.
     """
+    config.validate()
     with contextlib.ExitStack() as stack:
         workers = {"ours": stack.enter_context(Worker("flockax_throughput.py"))}
-        options: dict[str, dict[str, Any]] = {"ours": {"env": config.env, "stagger": config.stagger}}
+        options: dict[str, dict[str, Any]] = {
+            "ours": {"env": config.env, "stagger": config.stagger}
+        }
         if config.peer is not None:
             script = f"{config.peer}_throughput.py"
             workers["peer"] = stack.enter_context(Worker(script, config.peer))
@@ -110,14 +117,18 @@ def report(
         if any(checksum != checksums[0] for checksum in checksums):
             warnings.append(f"{name}: the checksum differs between repetitions: {checksums}")
     medians = {name: side["environment_steps"]["median"] for name, side in sides.items()}
-    result = {
+    result: dict[str, Any] = {
         "benchmark": "throughput",
+        "env": config.env,
         "unit": "environment steps/s",
-        **{**dataclasses.asdict(config), "peer_name": config.peer, "peer": None, "ratio": None},
-        **medians,
+        "ours": medians["ours"],
+        "peer": medians.get("peer"),
+        "ratio": None,
         "agent_steps": {name: medians[name] * sides[name]["num_agents"] for name in sides},
+        "peer_name": config.peer,
     }
-    del result["json"]
+    for name in ("num_envs", "seeds", "steps", "repeats", "seconds", "stagger"):
+        result[name] = getattr(config, name)
     if "peer" in sides:
         compared = ratio(rates["ours"], rates["peer"])
         result["ratio"] = compared.pop("ratio")
@@ -152,25 +163,7 @@ def print_table(result: dict[str, Any]) -> None:
 def main(args: list[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     config = tyro.cli(Config, args=args, description=__doc__)
-    try:
-        config.validate()
-        result = measure(config)
-    except ValueError as error:
-        say(f"error: {error}")
-        return 2
-    except (peers.PeerError, WorkerError) as error:
-        say(f"error: {error}")
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted")
-        return 130
-    for warning in result["warnings"]:
-        say(f"warning: {warning}")
-    if config.json:
-        print(json.dumps(result))
-    else:
-        print_table(result)
-    return 0
+    return finish(lambda: measure(config), print_table, config.json)
 
 
 if __name__ == "__main__":

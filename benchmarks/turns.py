@@ -7,12 +7,12 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from peers import isolated_environ, python_of
+from peers import PeerError, isolated_environ, python_of
 
 WORKERS = Path(__file__).resolve().parent / "workers"
 
@@ -130,6 +130,41 @@ def require_at_least(low: float, **values: float) -> None:
     for name, value in values.items():
         if not value >= low:
             raise ValueError(f"{name}={value} is not >= {low}")
+
+
+def finish(
+    measure: Callable[[], dict[str, Any]],
+    print_table: Callable[[dict[str, Any]], None],
+    as_json: bool,
+) -> int:
+    """Measures and prints: the result to standard output, all else to standard error.
+
+    Args:
+        measure: returns the result, with a list of ``warnings``.
+        print_table: prints it for people.
+        as_json: print it as one JSON object instead.
+
+    Returns:
+        The exit status: 0, 1 for a failure, 2 for settings that make no sense, 130 if interrupted.
+    """
+    try:
+        result = measure()
+    except ValueError as error:
+        say(f"error: {error}")
+        return 2
+    except (PeerError, WorkerError) as error:
+        say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    for warning in result["warnings"]:
+        say(f"warning: {warning}")
+    if as_json:
+        print(json.dumps(result, allow_nan=False))
+    else:
+        print_table(result)
+    return 0
 
 
 def say(line: str) -> None:

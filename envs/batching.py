@@ -31,30 +31,49 @@ def cond_any(
     Returns:
         What the chosen function returns.
     """
+    leaves, treedef = jax.tree.flatten(operands)
+    # Keys go in as their bits: the key-reuse checker takes custom_vmap for the end of a key.
+    impls = [jax.random.key_impl(x) if _is_key(x) else None for x in leaves]
+    plain = [
+        x if impl is None else jax.random.key_data(x) for x, impl in zip(leaves, impls, strict=True)
+    ]
 
+    def of_leaves(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*plain: Any) -> Any:
+            leaves = [
+                x if impl is None else jax.random.wrap_key_data(x, impl=impl)
+                for x, impl in zip(plain, impls, strict=True)
+            ]
+            return function(*jax.tree.unflatten(treedef, leaves))
+
+        return call
+
+    return _branch(pred, of_leaves(general), of_leaves(shortcut), plain)
+
+
+def _branch(
+    pred: Array, general: Callable[..., Any], shortcut: Callable[..., Any], leaves: list[Any]
+) -> Any:
     @custom_vmap
-    def call(pred: Array, operands: Any) -> Any:
-        return jax.lax.cond(jnp.any(pred), general, shortcut, *operands)
+    def call(pred: Array, leaves: list[Any]) -> Any:
+        return jax.lax.cond(jnp.any(pred), general, shortcut, *leaves)
 
     @call.def_vmap
-    def _rule(axis_size: int, in_batched: Any, pred: Array, operands: Any) -> Any:
-        axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched[1])
-        flat_axes, _ = jax.tree.flatten(axes, is_leaf=lambda x: x is None)
-        leaves, treedef = jax.tree.flatten(operands)
-        # An operand without the batch axis stays without it: broadcasting it would only cost.
-        kept = [axis is None for axis in flat_axes]
-        if not in_batched[0]:
+    def _rule(axis_size: int, in_batched: Any, pred: Array, leaves: list[Any]) -> Any:
+        pred_batched, batched = in_batched
+        if not any(batched):
+            result = _branch(pred, general, shortcut, leaves)
+            return result, jax.tree.map(lambda _: False, result)
+        if not pred_batched:
             pred = jnp.broadcast_to(pred, (axis_size, *pred.shape))
-
-        def over_batch(function: Callable[..., Any]) -> Callable[..., Any]:
-            def batched(*leaves: Any) -> Any:
-                in_axes = [None if keep else 0 for keep in kept]
-                call_flat = lambda *xs: function(*jax.tree.unflatten(treedef, xs))  # noqa: E731
-                return jax.vmap(call_flat, in_axes=in_axes, axis_size=axis_size)(*leaves)
-
-            return batched
-
-        result = cond_any(pred, over_batch(general), over_batch(shortcut), *leaves)
+        # An operand without the batch axis stays without it: broadcasting it would only cost.
+        axes: list[Any] = [0 if x else None for x in batched]
+        wide = [jax.vmap(f, in_axes=axes, axis_size=axis_size) for f in (general, shortcut)]
+        result = _branch(pred, wide[0], wide[1], leaves)
         return result, jax.tree.map(lambda _: True, result)
 
-    return call(pred, operands)
+    return call(pred, leaves)
+
+
+def _is_key(x: Any) -> bool:
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)

@@ -102,6 +102,11 @@ class DiscreteActions:
     num_agents: int
     n: int
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(A,)``, of the actions of one environment."""
+        return (self.num_agents,)
+
     def sample(self, key: Array, mask: Array) -> Array:
         """Draws an open action for each agent uniformly.
 
@@ -134,6 +139,11 @@ class ContinuousActions:
     size: int
     low: float
     high: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(A, D)``, of the actions of one environment."""
+        return (self.num_agents, self.size)
 
     def sample(self, key: Array, mask: Array) -> Array:
         """Draws each real component uniformly; padded components are 0.
@@ -208,7 +218,7 @@ def parameter(default: Any, low: float = -math.inf, high: float = math.inf) -> A
 
 
 def as_arrays(params: Any) -> Any:
-    """Turns the Python numbers of a parameter structure into strong-typed arrays."""
+    """Turns the numbers, and tuples of numbers, of a parameter structure into strong-typed arrays."""
 
     def convert(x: Any) -> Any:
         if isinstance(x, jax.Array):
@@ -217,7 +227,7 @@ def as_arrays(params: Any) -> Any:
         dtype = {"f": float_dtype(), "i": int_dtype(), "u": int_dtype(), "b": np.dtype(bool)}[kind]
         return jnp.asarray(x, dtype)
 
-    return jax.tree.map(convert, params)
+    return jax.tree.map(convert, params, is_leaf=lambda x: isinstance(x, tuple))
 
 
 def require_int(owner: Any, name: str, low: int, high: float = math.inf) -> None:
@@ -446,8 +456,7 @@ class Environment(abc.ABC):
         spec, batch = self.action_spec, (1,) * (alive.ndim - 1)
         sizes = self._action_sizes.reshape((-1, *batch))
         action = jnp.asarray(action)
-        components = () if isinstance(spec, DiscreteActions) else (spec.size,)
-        expected = (self.num_agents, *components, *alive.shape[1:])
+        expected = (*spec.shape, *alive.shape[1:])
         if action.shape != expected:
             raise ValueError(f"the action has shape {action.shape}, not {expected}")
         if isinstance(spec, DiscreteActions):
@@ -492,7 +501,9 @@ def _checked(name: str, value: Any, default: Array, metadata: Mapping[str, Any])
         dtype = array.dtype.type
         inside = np.isfinite(array) & (array >= dtype(low)) & (array <= dtype(high))
         if not np.all(inside):
-            raise ValueError(f"parameter {name}={value!r} is not a finite number in [{low}, {high}]")
+            raise ValueError(
+                f"parameter {name}={value!r} is not a finite number in [{low}, {high}]"
+            )
     if kind in "iu" and not np.all((array == given) & (given >= low) & (given <= high)):
         raise ValueError(f"parameter {name}={value!r} is not an integer in [{low}, {high}]")
     return jnp.asarray(array)

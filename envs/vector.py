@@ -93,17 +93,19 @@ class VectorEnv:
             ``(observation, state)``.
         """
         params = self.env.default_params if params is None else params
-        indices = (first + jnp.arange(self.num_envs, dtype=jnp.uint32)).astype(jnp.uint32)
+        indices = jnp.asarray(first, jnp.uint32) + jnp.arange(self.num_envs, dtype=jnp.uint32)
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
         number = jnp.zeros(self.num_envs, int_dtype())
-        state = self._draw(keys, number, params)
+        # Both in one draw: a second one would be compiled for itself.
+        drawn = jax.vmap(self._draw, (None, 0, None))(keys, jnp.stack([number, number + 1]), params)
+        state, start = (jax.tree.map(lambda x, i=i: x[i], drawn) for i in range(2))
         if stagger:
             state = state.replace(time=state.time + self._offsets(params.horizon))
         agents = (self.env.num_agents,)
         shape = (*agents, self.num_envs) if self._axis == -1 else (self.num_envs, *agents)
         vector_state = VectorState(
             env=state,
-            start=self._draw(keys, number + 1, params),
+            start=start,
             start_used=jnp.zeros(self.num_envs, bool),
             index=indices,
             key=keys,
@@ -133,6 +135,9 @@ class VectorEnv:
         """
         env = self.env
         params = env.default_params if params is None else params
+        expected = (self.num_envs, *env.action_spec.shape)
+        if jnp.shape(action) != expected:
+            raise ValueError(f"the action has shape {jnp.shape(action)}, not {expected}")
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, state.index)
         if env.batched_last:
             stepped = env.step(keys, state.env, jnp.moveaxis(action, 0, -1), params)

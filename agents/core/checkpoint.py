@@ -162,6 +162,8 @@ class Checkpoints:
         Raises:
             CheckpointError: there is no such checkpoint or its record is damaged.
         """
+        if step not in self.steps():
+            raise CheckpointError(f"no checkpoint {step} in {self.directory}")
         try:
             return {**self._record(step)["meta"], "step": step}
         except _Damaged as damage:
@@ -215,7 +217,6 @@ class Checkpoints:
             self._remove_rests()
         options = ocp.CheckpointManagerOptions(
             max_to_keep=self.keep,
-            create=not self.read_only,
             enable_async_checkpointing=False,
         )
         return ocp.CheckpointManager(self.directory, options=options)

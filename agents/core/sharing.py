@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 
+from flockax.agents.core.networks import Mlp, draw_params
 from flockax.envs.environment import Environment, float_dtype
 
 Array = jax.Array
@@ -64,34 +64,27 @@ class Sharing:
             [x, jnp.broadcast_to(one_hot, (*x.shape[:-1], one_hot.shape[1]))], -1
         )
 
-    def init(self, network: nn.Module, key: Array, carry_size: int, size: int) -> dict[str, Any]:
+    def init(self, network: Mlp, key: Array, size: int) -> dict[str, Any]:
         """Draws parameters.
 
         Args:
             network: called as ``network(carry, x, reset)`` with a leading time axis on x and reset.
             key: a typed key.
-            carry_size: width of the carry.
             size: ``F'``.
         """
-        x = jnp.zeros((1, 1, size), float_dtype())
-        carry, reset = jnp.zeros((1, carry_size), float_dtype()), jnp.zeros((1, 1), bool)
-
-        def one(key: Array) -> Any:
-            params = network.init(key, carry, x, reset)
-            return jax.tree.map(lambda p: p.astype(float_dtype()), params)
-
-        params = {}
-        for (name, start, stop), set_key in zip(
-            self.sets, jax.random.split(key, len(self.sets)), strict=True
-        ):
-            if self.share == "none":
-                params[name] = jax.vmap(one)(jax.random.split(set_key, stop - start))
-            else:
-                params[name] = one(set_key)
-        return params
+        stacked = draw_params(network, key, size, self.membership.shape[1])
+        if self.share == "none":
+            return {
+                name: jax.tree.map(lambda p, a=start, b=stop: p[a:b], stacked)
+                for name, start, stop in self.sets
+            }
+        return {
+            name: jax.tree.map(lambda p, i=i: p[i], stacked)
+            for i, (name, _, _) in enumerate(self.sets)
+        }
 
     def apply(
-        self, network: nn.Module, params: dict[str, Any], carry: Array, x: Array, reset: Array
+        self, network: Mlp, params: dict[str, Any], carry: Array, x: Array, reset: Array
     ) -> tuple[Array, Array]:
         """Runs the network of each agent over time.
 

@@ -18,14 +18,12 @@ def make_learner(env: str, preset: str, total_steps: int | None) -> Learner:
     if total_steps is not None:
         config = dataclasses.replace(config, total_steps=total_steps)
     trainer = ippo.make_train(config, make(env))
-    groups = trainer.env.groups
-    # Where groups compete their sum means nothing; then the first group's return is looked at.
-    counted = len(groups) if len(groups) == 1 else 1
 
     def update(state):
         state, metrics = trainer.update(state)
-        returns, episodes = metrics.episodes["returns"], metrics.episodes["count"]
-        return state, {"return_sum": returns[:counted].sum(), "episodes": episodes}
+        # Where groups compete their sum means nothing: the first group's return counts.
+        first = metrics.episodes["returns"][0]
+        return state, {"return_sum": first, "episodes": metrics.episodes["count"]}
 
     num_agents = trainer.env.num_agents
     steps, updates = trainer.steps_per_update, trainer.num_updates

@@ -36,7 +36,9 @@ class ActorCritic(nn.Module):
 
         def network(x: Array, outputs: int, scale: float) -> Array:
             for _ in range(2):
-                x = nn.tanh(nn.Dense(self.hidden, kernel_init=nn.initializers.orthogonal(2**0.5))(x))
+                x = nn.tanh(
+                    nn.Dense(self.hidden, kernel_init=nn.initializers.orthogonal(2**0.5))(x)
+                )
             return nn.Dense(outputs, kernel_init=nn.initializers.orthogonal(scale))(x)
 
         return network(x, self.num_actions, 0.01), network(x, 1, 1.0)[..., 0]

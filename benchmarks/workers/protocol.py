@@ -39,7 +39,10 @@ def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
         except Exception as error:
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(answer) + "\n")
+        try:
+            answers.write(json.dumps(answer) + "\n")
+        except BrokenPipeError:
+            return  # the parent is gone
 
 
 def machine(*packages: str) -> dict[str, Any]:
@@ -62,4 +65,6 @@ def cpu_name() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return "unknown"
-    return next((x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")), "unknown")
+    return next(
+        (x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")), "unknown"
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,17 +56,25 @@ class Run:
 
         Returns:
             ``steps`` and ``seconds`` of this turn; ``updates``, for each one ``[seconds since the turn
-            began, sum of team returns, number of episodes]`` over all seeds; ``finished``.
+            began, sums of team returns, numbers of episodes]``, the latter two of each seed;
+            ``finished``.
+
+        Raises:
+            FloatingPointError: if a return is not finite.
         """
-        updates: list[list[float]] = []
+        updates: list[Any] = []
         elapsed, began = 0.0, time.perf_counter()
         while not self.finished and (not updates or elapsed < seconds):
             self.state, metrics = self.program(self.state)
-            returns, episodes = (float(jnp.sum(metrics[k])) for k in ("return_sum", "episodes"))
-            jax.block_until_ready(self.state)
+            jax.block_until_ready((self.state, metrics))
             elapsed = time.perf_counter() - began
-            updates.append([elapsed, returns, episodes])
+            returns, episodes = (
+                np.atleast_1d(metrics[name]).astype(float) for name in ("return_sum", "episodes")
+            )
             self.updates += 1
+            if not np.isfinite(returns).all():
+                raise FloatingPointError(f"update {self.updates}: returns {returns} are not finite")
+            updates.append([elapsed, returns.tolist(), episodes.tolist()])
         steps = len(updates) * self.learner.steps_per_update * self.seeds
         return {"steps": steps, "seconds": elapsed, "updates": updates, "finished": self.finished}
 

@@ -70,7 +70,7 @@ def chase(
     """
     num_prey = state.position.shape[0] - num_predators
 
-    def by_role(predator: Array, prey: Array) -> Array:
+    def by_role(predator: Array | float, prey: Array | float) -> Array:
         return particle.per_agent((predator, num_predators), (prey, num_prey))
 
     accel = by_role(params.predator_accel, params.prey_accel)

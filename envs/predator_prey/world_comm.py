@@ -244,7 +244,7 @@ class WorldComm(ParticleWorld):
             groups=tuple(group.name for group in self.groups),
             readouts=("catches", "food_eaten"),
             layers=(
-                Layer("forests", "disc", self.num_forests, *forest, opacity=0.35),
+                Layer("forests", "disc", self.num_forests, *forest, opacity=0.5),
                 Layer("obstacles", "disc", self.num_obstacles, *obstacle),
                 Layer("food", "disc", self.num_food, *food),
                 Layer("predators", "disc", others, predator_size, Palette.PREDATOR, trail=8),

@@ -103,7 +103,7 @@ def spread_over(values: Array, like: Array) -> Array:
     return values.reshape(values.shape + (1,) * (like.ndim - values.ndim))
 
 
-def per_agent(*runs: tuple[Array, int]) -> Array:
+def per_agent(*runs: tuple[Array | float, int]) -> Array:
     """``f[A]``: each value repeated for the number of slots of its group."""
     return jnp.concatenate([jnp.broadcast_to(value, (count,)) for value, count in runs])
 
@@ -163,9 +163,8 @@ def contact_force(
     touching = spread_over(radius[:, None] + other_radius[None], apart)
     margin = params.contact_margin
     penetration = margin * jnp.logaddexp(0, (touching - apart) / margin)
-    coincide = apart == 0
-    strength = params.contact_force * penetration / jnp.where(coincide, 1, apart)
-    strength = jnp.where(coincide, 0, strength)
+    # Where bodies coincide `delta` is 0, and so is the force, whatever stands for the distance.
+    strength = params.contact_force * penetration / jnp.where(apart > 0, apart, 1)
     # A sum per component: XLA on CPU runs the joint sum over [N, M, 2] ten times slower (jax 0.12).
     along = [jnp.sum(strength * delta[:, :, axis], axis=1) for axis in range(2)]
     return jnp.stack(along, axis=1)

@@ -20,11 +20,9 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
             their format by it.
 
     Raises:
-        IsADirectoryError: where `path` is a folder.
+        OSError: where `path` cannot be written, or is a folder.
     """
     target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder, not a file to write")
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
     try:

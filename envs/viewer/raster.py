@@ -222,12 +222,12 @@ def chart_range(returns: np.ndarray) -> tuple[float, float]:
 
 
 def number(value: float) -> str:
-    """A short text for a number: three or four significant digits, a dash where there is none."""
+    """A short text for a number: whole, or three significant digits and more, or a dash for NaN."""
     if not math.isfinite(value):
         return "-" if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    if value == 0:
-        return "0"
     size = abs(value)
-    if size >= 1e6 or size < 1e-3:
+    if size >= 1e6 or 0 < size < 1e-3:
         return f"{value:.2e}"
-    return f"{value:.0f}" if size >= 1000 else f"{value:.{1 if size >= 100 else 2}f}"
+    if float(value).is_integer() or size >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.{1 if size >= 100 else 2}f}"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from flockax.envs.viewer.files import atomic
+from flockax.envs.viewer.film import encode, find_ffmpeg
 from flockax.envs.viewer.html import page
 from flockax.envs.viewer.raster import Painter
 from flockax.envs.viewer.recording import Recording
@@ -121,24 +118,14 @@ def to_mp4(
 
     Raises:
         ModuleNotFoundError: where the extra is not installed, with the command that installs it.
+        OSError: where ffmpeg fails, with what it said.
         ValueError: naming the argument, its value and what is allowed.
     """
-    try:
-        imageio = importlib.import_module("imageio.v2")
-        importlib.import_module("imageio_ffmpeg")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'writing .mp4 needs the extra "video": pip install "flockax[video]"', name=error.name
-        ) from error
+    find_ffmpeg()
     rate = _rate(steps_per_second, substeps)
     painters = _painters(recording, episodes, size, theme)
-    options = {"fps": rate, "codec": "libx264", "quality": 8, "macro_block_size": 2}
-    with atomic(path) as temporary, warnings.catch_warnings():
-        # JAX warns of every fork; this one is followed by an exec at once, which is harmless.
-        warnings.filterwarnings("ignore", message=r"os\.fork\(\)", category=RuntimeWarning)
-        with imageio.get_writer(temporary, format="FFMPEG", **options) as writer:
-            for picture in _pictures(painters, substeps):
-                writer.append_data(np.asarray(picture))
+    with atomic(path) as temporary:
+        encode(_pictures(painters, substeps), temporary, rate, size)
 
 
 def to_html(recording: Recording, path: PathLike) -> None:

@@ -169,7 +169,7 @@ def _item(
     fill = rgba(color, layer.opacity)
     edge = rgba(layer.outline or theme["arena"], layer.opacity)
     # A rim in the colour of the ground keeps items apart that overlap.
-    rim = round(1.5 * unit) if layer.outline or radius > 4 * unit else 0
+    rim = round(min(1.5 * unit, radius / 6))
     box = (x - radius, y - radius, x + radius, y + radius)
     turn = heading or 0.0
 

@@ -19,6 +19,9 @@ import numpy as np
 from flockax.envs import DiscreteActions, Environment, VectorEnv
 from flockax.envs.registry import Entry
 
+# Tests compile much and run little: without optimisation a compilation takes a quarter of the time.
+jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
 NUM_ENVS = 3
 STEPS = 24
 HORIZON = 7
@@ -45,7 +48,8 @@ class Case:
         return "-".join([self.entry.id, *(str(value) for value in size.values())])
 
     def forget(self) -> None:
-        """Drops what was compiled and recorded."""
+        """Drops what was compiled and recorded, and what chex has counted."""
+        chex.clear_trace_counter()
         self.__dict__ = {"entry": self.entry, "number": self.number}
 
     @functools.cached_property
@@ -59,12 +63,12 @@ class Case:
 
     @functools.cached_property
     def reset(self) -> Any:
-        return jax.jit(chex.assert_max_traces(self.env.reset, n=1))
+        return jit(chex.assert_max_traces(self.env.reset, n=1))
 
     @functools.cached_property
     def step(self) -> Any:
         """`Environment.step`, compiled; a second trace raises an AssertionError."""
-        return jax.jit(chex.assert_max_traces(self.env.step, n=1))
+        return jit(chex.assert_max_traces(self.env.step, n=1))
 
     @functools.cached_property
     def vector(self) -> VectorEnv:
@@ -72,7 +76,7 @@ class Case:
 
     @functools.cached_property
     def vector_reset(self) -> Any:
-        return jax.jit(self.vector.reset)
+        return jit(self.vector.reset)
 
     @functools.cached_property
     def _play(self) -> Any:
@@ -98,7 +102,7 @@ class Case:
             }
             return (after, next_state, params), record
 
-        return jax.jit(lambda carry, given: jax.lax.scan(one, carry, given))
+        return jit(lambda carry, given: jax.lax.scan(one, carry, given))
 
     def play(self, seed: int, given: Any = None, params: Any = None, steps: int = STEPS) -> Record:
         """Plays a `VectorEnv` from its start.
@@ -135,9 +139,7 @@ class Case:
     @property
     def action_shape(self) -> tuple[int, ...]:
         """Of the actions of a rollout: ``[STEPS, E, A]`` or ``[STEPS, E, A, D]``."""
-        spec = self.env.action_spec
-        inner = () if self.discrete else (spec.size,)
-        return (STEPS, NUM_ENVS, self.env.num_agents, *inner)
+        return (STEPS, NUM_ENVS, *self.env.action_spec.shape)
 
     @property
     def discrete(self) -> bool:
@@ -272,7 +274,9 @@ def _spans(env: Environment) -> dict[str, tuple[int, int]]:
 
 def leaves_with_names(tree: Any) -> list[tuple[str, Any]]:
     """The leaves of a tree with their paths, for messages."""
-    return [(jax.tree_util.keystr(path), x) for path, x in jax.tree_util.tree_leaves_with_path(tree)]
+    return [
+        (jax.tree_util.keystr(path), x) for path, x in jax.tree_util.tree_leaves_with_path(tree)
+    ]
 
 
 def assert_finite(tree: Any, what: str) -> None:

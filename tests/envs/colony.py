@@ -77,7 +77,7 @@ class Colony(Environment):
 
     num_foragers: int = 3
     num_guards: int = 2
-    nest_capacity: int = 2
+    nest_capacity: int = 1
     actions: str = "discrete"
     view: str = "vector"
 
@@ -126,7 +126,9 @@ class Colony(Environment):
         agents, dtype = self.num_agents, float_dtype().name
         if self.view == "entities":
             return EntitySet(
-                ArraySpec((1,), dtype), ArraySpec((agents, 3), dtype), ArraySpec((agents,), "bool", 0, 1)
+                ArraySpec((1,), dtype),
+                ArraySpec((agents, 3), dtype),
+                ArraySpec((agents,), "bool", 0, 1),
             )
         return ArraySpec((4 * agents + 1,), dtype)
 
@@ -201,7 +203,7 @@ class Colony(Environment):
         batch = (1,) * state.time.ndim
         ids = np.arange(4).reshape((1, 4, *batch))
         exists = ids < self._action_sizes.reshape((-1, 1, *batch))
-        full = state.energy > 1
+        full = state.energy > 0.7
         return exists & ~((ids == EAT) & full[:, None])
 
     def features(self, state: ColonyState, params: ColonyParams) -> Any:
@@ -258,5 +260,5 @@ SIZES = (
 )
 ENTRIES = (
     Entry("colony", Colony, "Test environment, batch axis first.", SIZES),
-    Entry("colony_last", ColonyLast, "Test environment, batch axes last.", SIZES),
+    Entry("colony_last", ColonyLast, "Test environment, batch axes last.", SIZES[1:5]),
 )

@@ -83,7 +83,7 @@ def test_what_never_moves_is_written_once(drift_recording):
 def test_headings_and_highlights(drift_recording):
     obstacles, predators, prey = contents(page(drift_recording))["episodes"][1]["tracks"]
     assert obstacles["heading"] is obstacles["highlight"] is None
-    turns = unpack(prey["heading"], "u1", 7, 1) * 2 * np.pi / 256
+    turns = unpack(prey["heading"], "u1", 7, 1) / 256.0 * 2 * np.pi
     heading = episode_of(drift_recording, 1).tracks["prey"].heading
     error = np.abs((turns - heading + np.pi) % (2 * np.pi) - np.pi)
     assert error.max() <= np.pi / 256 + 1e-9

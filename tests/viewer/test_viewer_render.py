@@ -238,7 +238,7 @@ def test_every_writer_takes_odd_recordings(make_recording, tmp_path, changes):
 
 
 def test_a_dead_agent_is_not_drawn(make_recording):
-    painter = Painter(make_recording(fault="dead"), 0, SMALL)
+    painter = Painter(make_recording(fault="dead"), 0)
     seen = [
         near(stage_of(np.asarray(painter.draw(time)).astype(int)), Palette.PREY)
         for time in range(7)
@@ -285,23 +285,32 @@ def test_animations_refuse(drift_recording, tmp_path, write, arguments, message)
 
 
 def test_mp4(drift_recording, tmp_path):
-    import imageio.v2 as imageio
+    from flockax.envs.viewer.film import find_ffmpeg
 
-    to_mp4(drift_recording, tmp_path / "a.mp4", [0], steps_per_second=10, substeps=2, size=SMALL)
-    with imageio.get_reader(tmp_path / "a.mp4") as reader:
-        pictures = [np.asarray(picture) for picture in reader]
-        assert reader.get_meta_data()["fps"] == 20
+    path = tmp_path / "a.mp4"
+    to_mp4(drift_recording, path, [0], steps_per_second=10, substeps=2, size=SMALL)
+    decode = [find_ffmpeg(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    result = subprocess.run(decode, capture_output=True, check=True)
+    pictures = np.frombuffer(result.stdout, np.uint8).reshape(-1, SMALL[1], SMALL[0], 3)
     assert len(pictures) == 13 + 8
+    assert b"20 fps" in result.stderr
+    assert b"h264" in result.stderr
     drawn = np.asarray(Painter(drift_recording, 0, SMALL).draw(3)).astype(int)
     assert np.abs(pictures[6].astype(int) - drawn).mean() < 4
 
 
 def test_mp4_names_the_extra(drift_recording, tmp_path, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("imageio")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "imageio", None)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "flockax\[video\]"'):
         to_mp4(drift_recording, tmp_path / "a.mp4")
+    assert os.listdir(tmp_path) == []
+
+
+def test_ffmpeg_failures_are_told(drift_recording, tmp_path, monkeypatch):
+    """Also when it stops before it has read everything."""
+    monkeypatch.setattr("imageio_ffmpeg.get_ffmpeg_exe", lambda: "false")
+    with pytest.raises(OSError, match="ffmpeg could not write"):
+        to_mp4(drift_recording, tmp_path / "a.mp4", size=SMALL)
     assert os.listdir(tmp_path) == []
 
 
@@ -351,8 +360,20 @@ def test_long_texts_stay_in_the_panel():
 
 
 def test_numbers():
-    values = [0.0, -0.5, 12.345, 123.45, 1234.5, 1e7, 1e-5, np.nan, np.inf, -np.inf]
-    texts = ["0", "-0.50", "12.35", "123.5", "1234", "1.00e+07", "1.00e-05", "-", "inf", "-inf"]
+    values = [0.0, 3.0, -0.5, 12.345, 123.45, 1234.5, 1e7, 1e-5, np.nan, np.inf, -np.inf]
+    texts = [
+        "0",
+        "3",
+        "-0.50",
+        "12.35",
+        "123.5",
+        "1234",
+        "1.00e+07",
+        "1.00e-05",
+        "-",
+        "inf",
+        "-inf",
+    ]
     assert [number(value) for value in values] == texts
 
 

@@ -134,7 +134,7 @@ def lab(color, sight):
 
 @pytest.mark.parametrize("sight", SIGHT)
 def test_palette_stays_apart(sight):
-    roles = "PREDATOR LEADER PREY LANDMARK GOAL FOOD FOREST OBSTACLE".split()
+    roles = ("PREDATOR", "LEADER", "PREY", "LANDMARK", "GOAL", "FOOD", "FOREST", "OBSTACLE")
     colors = {role: getattr(Palette, role) for role in roles}
     colors |= {f"{name} ground": theme["arena"] for name, theme in THEMES.items()}
     for one, other in itertools.combinations(colors, 2):

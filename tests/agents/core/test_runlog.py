@@ -133,6 +133,8 @@ time.sleep(60)
 
 
 def test_second_writer_is_refused_until_the_first_is_gone(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").write_text("999999999999\n")
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         try:

@@ -6,15 +6,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flockax.envs import make
 from flockax.envs.predator_prey.world_comm import WorldCommState
 from flockax.envs.space.particle import ParticleState
 
 
 @functools.cache
-def compiled_step(env):
-    """One compiled step for each environment, shared by all tests of a process."""
-    return jax.jit(env.step)
+def compiled_step(env, optimise=False):
+    """One compiled step for each environment, shared by all tests of a process.
+
+    Compiling is nearly all the time of these tests: where many sizes are swept it is done at the
+    lowest level, while the slow sweep and the float32 tests take the step as users get it.
+    """
+    options = {} if optimise else {"xla_backend_optimization_level": 0}
+    return jax.jit(env.step, compiler_options=options)
 
 
 def batch_last(x, kind=float):
@@ -30,12 +34,12 @@ def state_of(env, record, time=0):
     return ParticleState(*bodies, steps)
 
 
-def play(env, record, params=None, time=0):
+def play(env, record, params=None, time=0, optimise=False):
     """Steps all transitions of a record; a dict of arrays with a leading axis over transitions."""
     params = env.default_params if params is None else params
     kind = int if env.actions == "discrete" else float
     state, action = state_of(env, record, time), batch_last(record.action, kind)
-    result = compiled_step(env)(jax.random.key(0), state, action, params)
+    result = compiled_step(env, optimise)(jax.random.key(0), state, action, params)
     observation, state, reward, terminated, truncated, info = jax.tree.map(
         lambda x: np.moveaxis(np.asarray(x), -1, 0), result
     )
@@ -93,7 +97,3 @@ def assert_mutants_differ(env, record, inert, tolerance=1e-9):
         if max(differences(env, record, play(env, record, params)).values()) <= tolerance:
             unseen.add(name)
     assert unseen == set(inert)
-
-
-def ours(id, actions, **fields):
-    return make(id, actions=actions, **fields)

@@ -67,7 +67,7 @@ class Record:
 
 
 @functools.cache
-def record(id, actions, states=24, steps=2, seed=0, **fields):
+def record(id, actions, states=60, steps=2, seed=0, **fields):
     """`states * steps` transitions: from each chosen state the peer's world plays on by itself."""
     rng = np.random.default_rng([seed, *fields.values()])
     peer = make_peer(id, actions, **fields)
@@ -156,15 +156,18 @@ def force(rng, world, regime):
     if regime == "crowd":
         position = rng.uniform(-0.6, 0.6, 2) + rng.uniform(-0.25, 0.25, position.shape)
     elif regime == "verge":
-        # Each agent at the verge of contact with another thing, so that a 1 % error shows.
+        # Each agent on the verge of contact with another thing, before or after the step, so that
+        # an error of 1 % in a radius shows.
+        velocity *= rng.integers(2)
         order = [*range(agents, agents + landmarks), *range(agents)]
         for rank, i in enumerate(order):
             if i < agents and rank > 0:
                 other = order[rng.integers(rank)]
-                reach = (radius[i] + radius[other]) * (1 + 0.01 * rng.standard_normal())
+                share = rng.choice([0.01, 0.001]) * rng.standard_normal()
+                reach = (radius[i] + radius[other]) * (1 + share)
                 angle = rng.uniform(0, 2 * np.pi)
                 position[i] = position[other] + reach * np.array([np.cos(angle), np.sin(angle)])
-        velocity *= rng.integers(2)
+        position[:agents] -= velocity * world.dt
     elif regime == "border":
         low = np.array([0.86, 0.9, 0.97, 1.0, 2.1, 2.2])
         high = np.array([0.92, 1.0, 1.03, 1.5, 2.2, 3.0])
