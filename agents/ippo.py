@@ -59,17 +59,17 @@ class Config:
     rollout_length: int = 25
     epochs: int = 4
     minibatches: int = 4
-    learning_rate: float = 2e-3
+    learning_rate: float = 4e-3
     anneal: bool = True
     gamma: float = 0.9
     gae_lambda: float = 0.95
     clip: float = 0.2
     value_clip: float = 0.0
-    entropy_coef: float = 0.01
+    entropy_coef: float = 0.02
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
     hidden: tuple[int, ...] = (64, 64)
-    activation: str = "tanh"
+    activation: str = "relu"
     recurrent: int = 0
     share: str = "group"
     stagger: bool = True
@@ -110,6 +110,8 @@ PRESETS = {
         learning_rate=2.5e-4,
         gamma=0.99,
         value_clip=0.2,
+        entropy_coef=0.01,
+        activation="tanh",
         share="all",
     ),
 }
@@ -310,7 +312,7 @@ def loss(
 
 
 def optimiser(rate: Array | float, max_norm: Array | float) -> optax.GradientTransformation:
-    """Adam after clipping by the global norm, on one flat vector: few operations, not many small ones."""
+    """Adam after clipping by the global norm, on one flat vector: few operations, no small ones."""
     chain = optax.chain(optax.clip_by_global_norm(max_norm), optax.adam(rate, eps=1e-5))
     return optax.flatten(chain)
 

@@ -119,7 +119,7 @@ class DiscreteActions:
         """
         # One draw an agent, turned into the rank of an open action: a Gumbel draw an action is slower.
         rank = jnp.cumsum(mask, axis=-1)
-        uniform = jax.random.uniform(key, mask.shape[:-1], float_dtype())
+        uniform = _uniform(key, mask.shape[:-1])
         chosen = jnp.floor(uniform * rank[..., -1]) + 1
         return jnp.sum(rank < chosen[..., None], axis=-1, dtype=int_dtype())
 
@@ -155,11 +155,16 @@ class ContinuousActions:
         Returns:
             ``f[..., A, D]``.
         """
-        uniform = jax.random.uniform(key, mask.shape, float_dtype(), self.low, self.high)
+        uniform = self.low + (self.high - self.low) * _uniform(key, mask.shape)
         return jnp.where(mask, uniform, 0)
 
 
 ActionSpec = DiscreteActions | ContinuousActions
+
+
+def _uniform(key: Array, shape: tuple[int, ...]) -> Array:
+    """Uniform draws in [0, 1): the same bits as with `shape` given, but a flat draw vectorises."""
+    return jax.random.uniform(key, (math.prod(shape),), float_dtype()).reshape(shape)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Shared by all tests: a persistent compilation cache, so that a second run compiles nothing."""
+"""Shared by all tests: quick compilation, and a persistent cache of compiled programs."""
 
 import os
 from pathlib import Path
@@ -6,5 +6,12 @@ from pathlib import Path
 import jax
 
 CACHE = Path(os.environ.get("FLOCKAX_TEST_CACHE", Path(__file__).parent.parent / ".jax_cache"))
-jax.config.update("jax_compilation_cache_dir", str(CACHE))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def pytest_configure(config):
+    jax.config.update("jax_compilation_cache_dir", str(CACHE))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    if "not slow" in config.option.markexpr:
+        # Halves the time of the quick tests, which is nearly all compilation. The slow ones compute
+        # much and run programs compiled as users do.
+        os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")

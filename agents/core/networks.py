@@ -51,7 +51,8 @@ class Gru(nn.Module):
         Returns:
             ``(carry f[..., H], outputs f[T, ..., H])``.
         """
-        gates = nn.Dense(3 * self.size, name="input")(x)
+        gates = nn.Dense(3 * self.size, name="input")(x.reshape((-1, x.shape[-1])))
+        gates = gates.reshape((*x.shape[:-1], 3 * self.size))
         kernel = self.param("carry_kernel", nn.initializers.zeros, (self.size, 3 * self.size))
         bias = self.param("candidate_bias", nn.initializers.zeros, (self.size,))
 
@@ -104,11 +105,16 @@ class Mlp(nn.Module):
             ``(carry, f[T, ..., out])``.
         """
         activation = ACTIVATIONS[self.activation]
+        # As one matrix: XLA on CPU takes 1.6 times as long for the gradients of [T, E, A, F] products.
+        leading = x.shape[:-1]
+        x = x.reshape((-1, x.shape[-1]))
         for i, width in enumerate(self.hidden):
             x = activation(nn.Dense(width, name=f"dense_{i}")(x))
         if self.recurrent:
+            x = x.reshape((*leading, x.shape[-1]))
             carry, x = Gru(self.recurrent, name="gru")(carry, x, reset)
-        return carry, nn.Dense(self.out, name="head")(x)
+            x = x.reshape((-1, x.shape[-1]))
+        return carry, nn.Dense(self.out, name="head")(x).reshape((*leading, self.out))
 
     def gain(self, layer: str) -> float:
         """The gain of the initial weights of a layer."""

@@ -61,11 +61,10 @@ class ParticleWorld(Environment):
 
     def initial_state(self, key: Array, params: Any) -> Any:
         """Agents uniform in [-1, 1]^2 and at rest, landmarks uniform in their range."""
-        agent_key, landmark_key = jax.random.split(key)
-        dtype, reach = float_dtype(), self.landmark_range
-        position = jax.random.uniform(agent_key, (self.num_agents, 2), dtype, -1, 1)
-        shape = (self.num_landmarks_total, 2)
-        landmark = jax.random.uniform(landmark_key, shape, dtype, -reach, reach)
+        # One flat draw: each further one would be compiled for itself.
+        agents, count = self.num_agents, self.num_agents + self.num_landmarks_total
+        place = jax.random.uniform(key, (count * 2,), float_dtype(), -1, 1).reshape((count, 2))
+        position, landmark = place[:agents], self.landmark_range * place[agents:]
         time = jnp.zeros((), int_dtype())
         return particle.ParticleState(position, jnp.zeros_like(position), landmark, time)
 

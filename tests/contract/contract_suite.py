@@ -12,7 +12,6 @@ import math
 import pickle
 import re
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -685,10 +684,3 @@ def test_growth(case):
     assert signature(jax.eval_shape(grown.reset, KEY)[0]) == signature(
         jax.eval_shape(env.reset, KEY)[0]
     )
-
-
-def test_traces_stay_one(case):
-    """Runs last: every test above shared these two functions."""
-    chex.assert_max_traces(lambda: None, n=1)
-    case.reset(jax.random.key(0), case.params)
-    case.step(*case.record.at(0, 0), case.params)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from flockax.envs.viewer import to_html
-from flockax.envs.viewer.html import HIDDEN, LEVELS, dequantise, page, quantise
+from flockax.envs.viewer.html import HIDDEN, LEVELS, TURN, dequantise, page, quantise
 from flockax.envs.viewer.timeline import episode_of
 
 
@@ -43,7 +43,7 @@ def test_quantisation_error_is_bounded(low, span, parts, visible):
     assert codes.dtype == np.uint16
     np.testing.assert_array_equal(seen, visible)
     assert (codes[~visible] == HIDDEN).all()
-    bound = size / (2 * LEVELS) * (1 + 1e-6) + 1e-9
+    bound = size / (2 * 65_534) * (1 + 1e-6) + 1e-9
     assert (np.abs(again - position)[visible] <= bound).all()
 
 
@@ -53,6 +53,11 @@ def test_the_ends_of_the_extent_are_exact():
     codes = quantise(corners, np.ones(2, bool), extent)
     assert codes.tolist() == [[0, 0], [LEVELS, LEVELS]]
     np.testing.assert_array_equal(dequantise(codes, extent)[0], corners)
+
+
+def test_page_decodes_with_the_same_constants(drift_recording):
+    text = page(drift_recording)
+    assert f"LEVELS = {LEVELS}, HIDDEN = {HIDDEN}, TURN = {TURN};" in text
 
 
 def test_page_holds_the_recording(drift_recording):
@@ -109,7 +114,7 @@ def test_map(drift_recording):
     np.testing.assert_array_equal(unpack(packed["walls"], "u1", 2, 3), cells)
 
 
-EVIL = '</script><script>alert("x")</script><img src=https://evil.example/x onerror=y>{{DATA}}'
+EVIL = '<!--<script></script><script>alert("x")</script><img src=https://evil.example/x onerror=y>{{DATA}}'
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +151,9 @@ def test_strings_of_users_are_escaped(drift_recording, evil_page):
     assert evil.tags == plain.tags
     assert contents(evil_page)["title"] == EVIL
     assert contents(evil_page)["layers"][0]["legend"] == EVIL
-    assert "<title>&lt;/script&gt;" in evil_page
+    assert "<title>&lt;!--&lt;script&gt;" in evil_page
+    # "<!--<script>" would swallow the end of the data.
+    assert "<" not in re.search(r'application/json">(.*?)</script>', evil_page, re.S)[1]
 
 
 def test_nothing_comes_from_elsewhere(drift_recording, evil_page):

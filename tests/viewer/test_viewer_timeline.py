@@ -97,10 +97,17 @@ def test_extent_is_at_least_the_bounds():
     assert episode_of(recording, 1).extent == (-5.5, 1, -5.5, 2)
 
 
-def _recording(frame, size=0.1, **scene):
+def test_hidden_items_do_not_widen_the_extent():
+    """Not even where the area does not hold the origin, at which they are put."""
+    recording = _recording(LayerFrame(np.full((4, 2, 2), np.nan)))
+    scene = dataclasses.replace(recording.scene, bounds=(5, 6, 7, 8))
+    assert episode_of(dataclasses.replace(recording, scene=scene), 0).extent == (5, 6, 7, 8)
+
+
+def _recording(frame, size=0.1, color="#fff", **scene):
     from flockax.envs.viewer import Recording
 
-    layer = Layer("items", "disc", frame.position.shape[1], size, "#fff")
+    layer = Layer("items", "disc", frame.position.shape[1], size, color)
     return Recording(
         env_id="none",
         fields={},
@@ -129,8 +136,11 @@ def test_groups_take_the_colour_of_their_layer(drift_recording):
 
 
 def test_groups_without_a_layer_get_colours_of_their_own():
-    colors = group_colors(_recording(LayerFrame(np.zeros((4, 2, 2)))))
-    assert len(set(colors)) == 2
+    recording = _recording(LayerFrame(np.zeros((4, 2, 2))), color=Palette.CYCLE[0])
+    assert len(set(group_colors(recording))) == 2
+    groups = (("items", 0, 1), ("b", 1, 2))
+    first, second = group_colors(dataclasses.replace(recording, groups=groups))
+    assert first == Palette.CYCLE[0] != second
 
 
 def test_only_real_highlights_are_kept(drift_recording, make_recording):
