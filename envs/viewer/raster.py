@@ -9,6 +9,7 @@ import numpy as np
 
 from flockax.envs.viewer import shapes, timeline
 from flockax.envs.viewer.recording import Recording
+from flockax.envs.viewer.scene import Layer
 from flockax.envs.viewer.theme import theme as theme_of
 
 SUPERSAMPLING = 2
@@ -93,8 +94,7 @@ class Painter:
     def _draw_panel(self, draw: Any, playhead: float, counts: list[int]) -> None:
         recording, episode, theme, unit = self.recording, self.episode, self.theme, self._unit
         left, right, frame = self._panel_left, self._width - _MARGIN * unit, int(playhead)
-        title = recording.scene.title or recording.env_id
-        y = _MARGIN * unit
+        y, title = _MARGIN * unit, recording.scene.title or recording.env_id
         self._text(draw, left, y, title, 20, theme["text"], right - left)
         which = f"episode {self.number + 1} of {recording.num_episodes}"
         self._text(draw, left, y + 28 * unit, which, 13, theme["muted"])
@@ -123,25 +123,42 @@ class Painter:
             self._draw_chart(draw, (left, y + 4 * unit, right, y + 104 * unit), playhead)
             y += 104 * unit
         y += 20 * unit
-        if recording.scene.readouts:
-            y = self._heading(draw, left, y, "THIS STEP")
-            values = zip(recording.scene.readouts, episode.readouts[frame], strict=True)
-            for name, value in values:
-                self._row(draw, y, name.replace("_", " "), number(value), None)
-                y += 24 * unit
-            y += 16 * unit
-        legend = [
-            (layer, count)
-            for layer, count in zip(recording.scene.layers, counts, strict=True)
-            if layer.count and layer.legend
-        ]
-        if legend:
-            y = self._heading(draw, left, y, "LEGEND")
-        for layer, count in legend:
-            shapes.draw_swatch(draw, layer, left + 8 * unit, y + 8 * unit, 6 * unit, theme, unit)
-            shown = str(count) if count == layer.count else f"{count} of {layer.count}"
-            self._row(draw, y, layer.legend, shown, None, indent=24 * unit)
+        readouts = zip(recording.scene.readouts, episode.readouts[frame], strict=True)
+        y = self._section(
+            draw,
+            y,
+            "THIS STEP",
+            [(name.replace("_", " "), number(value), None) for name, value in readouts],
+        )
+        self._section(
+            draw,
+            y,
+            "LEGEND",
+            [
+                (layer.legend, str(n) if n == layer.count else f"{n} of {layer.count}", layer)
+                for layer, n in zip(recording.scene.layers, counts, strict=True)
+                if layer.count and layer.legend
+            ],
+        )
+
+    def _section(
+        self, draw: Any, y: float, heading: str, rows: list[tuple[str, str, Layer | None]]
+    ) -> float:
+        """Draws names and values, with the look of a layer beside them; returns where it ends."""
+        unit, left = self._unit, self._panel_left
+        # What a small picture has no room for is left out, not cut in half.
+        if not rows or y + 40 * unit > self._height:
+            return y
+        y = self._heading(draw, left, y, heading)
+        for name, value, layer in rows:
+            if y + 18 * unit > self._height:
+                break
+            if layer is not None:
+                place = (left + 8 * unit, y + 8 * unit)
+                shapes.draw_swatch(draw, layer, *place, 6 * unit, self.theme, unit)
+            self._row(draw, y, name, value, None, indent=0 if layer is None else 24 * unit)
             y += 24 * unit
+        return y + 16 * unit
 
     def _draw_chart(self, draw: Any, box: tuple[float, ...], playhead: float) -> None:
         """Draws the accumulated returns of the episode, what is still to come faintly."""

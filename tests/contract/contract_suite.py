@@ -30,7 +30,13 @@ from contract_harness import (
     leaves_with_names,
 )
 
-from flockax.envs import ContinuousActions, DiscreteActions, EntitySet, Observation
+from flockax.envs import (
+    ContinuousActions,
+    DiscreteActions,
+    EntitySet,
+    Observation,
+    VectorEnv,
+)
 
 RAW_INFO = {"metrics", "invalid_action", "overflow"}
 DRAWS = 100
@@ -349,16 +355,22 @@ def test_vector_env_counts_like_a_loop(case):
                 total, length = np.zeros_like(total), 0
 
 
-def test_vector_env_types(case):
-    vector, key = case.vector, KEY
-    observation, state = jax.eval_shape(vector.reset, key)
-    action = jax.ShapeDtypeStruct(case.action_shape[1:], case.action_dtype)
-    after, next_state, reward, *done, info = jax.eval_shape(vector.step, key, state, action)
+@pytest.mark.parametrize("x64", [False, True])
+def test_vector_env_types(case, x64):
+    with jax.enable_x64(x64):
+        vector, key = VectorEnv(dataclasses.replace(case.env), NUM_ENVS), KEY
+        observation, state = jax.eval_shape(vector.reset, key)
+        action = jax.ShapeDtypeStruct(case.action_shape[1:], case.action_dtype)
+        results = jax.eval_shape(vector.step, key, state, action)
+        floats = jnp.result_type(float)
+    after, next_state, reward, *done, info = results
     assert signature(after) == signature(observation) == signature(info["final_observation"])
     assert signature(next_state) == signature(state)
     assert set(info) == VECTOR_INFO and set(info["episode"]) == {"return", "length", "done"}
     for name, leaf in leaves_with_names((after, reward, done, info)):
         assert leaf.shape[0] == NUM_ENVS and not leaf.weak_type, name
+    for name, leaf in leaves_with_names((results, state)):
+        assert leaf.dtype == floats or not jnp.issubdtype(leaf.dtype, jnp.floating), name
     assert info["episode"]["return"].shape == reward.shape == (NUM_ENVS, case.env.num_agents)
 
 

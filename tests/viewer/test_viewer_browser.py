@@ -351,10 +351,10 @@ def test_draws_what_was_recorded(page, tag_recording):
 
 
 def test_one_disc_is_drawn_to_scale(show):
-    positions = np.array([[[-0.5, 0.25]], [[-0.1, 0.25]], [[5.0, -3.0]]])
+    positions = np.array([[[-0.5, 0.25]], [[-0.1, 0.05]], [[5.0, -3.0]]])
     recording = single(positions)
     page = show(recording)
-    for when, place in ((0, [-0.5, 0.25]), (0.5, [-0.3, 0.25]), (1.5, [-0.1, 0.25]), (2, [5, -3])):
+    for when, place in ((0, [-0.5, 0.25]), (0.5, [-0.3, 0.15]), (1.5, [-0.1, 0.05]), (2, [5, -3])):
         page.seek(when)
         found = page.where(Palette.PREDATOR)
         (center,), scale = on_stage(page, recording, 0, np.array([place]))
@@ -364,14 +364,37 @@ def test_one_disc_is_drawn_to_scale(show):
 
 
 def test_hidden_items_are_not_drawn(show):
-    positions = np.zeros((4, 1, 2))
+    """An item stays where it is until the step in which it vanishes is over."""
+    positions = np.full((4, 1, 2), 0.85)
     positions[2] = np.nan
-    page = show(single(positions, visible=np.array([[True], [False], [True], [True]])))
+    recording = single(positions, visible=np.array([[True], [False], [True], [True]]))
+    page = show(recording)
+    (center,), _ = on_stage(page, recording, 0, positions[0])
     for when, shown in ((0, True), (0.5, True), (1, False), (2, False), (2.5, False), (3, True)):
         page.seek(when)
-        assert bool(len(page.where(Palette.PREDATOR))) == shown
+        found = page.where(Palette.PREDATOR)
+        assert bool(len(found)) == shown
+        if shown:
+            np.testing.assert_allclose(found.mean(axis=0), center - 0.5, atol=1)
         assert page.values("legend") == ["1" if shown else "0 of 1"]
     assert page.text("time") == "3 / 3 · ended"
+
+
+@pytest.mark.parametrize("count", [1, 1600])
+def test_arrows_point_along_their_heading(show, count):
+    """The tip is farthest from the middle: up, then half way to the left, then left."""
+    heading = np.array([[np.pi / 2], [np.pi]]) * np.ones(count)
+    recording = single(np.zeros((2, count, 2)), size=0.3, heading=heading)
+    layer = dataclasses.replace(recording.scene.layers[0], kind="arrow")
+    scene = dataclasses.replace(recording.scene, layers=(layer,))
+    page = show(dataclasses.replace(recording, scene=scene))
+    (center,), _ = on_stage(page, recording, 0, np.zeros((1, 2)))
+
+    for when, angle in ((0, 0.5), (0.5, 0.75), (1, 1.0)):
+        page.seek(when)
+        found = page.where(Palette.PREDATOR) + 0.5 - center
+        down, right = found[np.argmax(np.linalg.norm(found, axis=1))]
+        assert np.arctan2(-down, right) % (2 * np.pi) == pytest.approx(angle * np.pi, abs=0.06)
 
 
 def test_highlights_flash(page, tag_recording):

@@ -114,7 +114,7 @@ def test_map(drift_recording):
     np.testing.assert_array_equal(unpack(packed["walls"], "u1", 2, 3), cells)
 
 
-EVIL = '<!--<script></script><script>alert("x")</script><img src=https://evil.example/x onerror=y>{{DATA}}'
+EVIL = "<!--<script></script><script>alert(1)</script><img src=https://evil.example/x>{{DATA}}"
 
 
 @pytest.fixture(scope="module")

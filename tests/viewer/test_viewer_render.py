@@ -208,11 +208,13 @@ def test_trails_fade(make_recording):
 def test_highlights_glow(drift_recording):
     """White appears on the stage in the one frame with a highlight."""
     painter = Painter(drift_recording, 0)
-    white = [
-        near(stage_of(np.asarray(painter.draw(t)).astype(int)), "#ffffff", 60) for t in (2, 3, 4)
-    ]
+    stages = [stage_of(np.asarray(painter.draw(time)).astype(int)) for time in (2, 3, 4)]
+    white = [near(stage, "#ffffff", 60) for stage in stages]
     assert white[0] == white[2] == 0
     assert white[1] > 30
+    bright = [near(stage, mix(Palette.PREDATOR, "#ffffff", 0.35)) for stage in stages]
+    assert bright[0] == bright[2] == 0
+    assert bright[1] > 100
 
 
 @pytest.mark.parametrize(
@@ -354,6 +356,14 @@ def test_long_texts_stay_in_the_panel():
     picture = np.asarray(Painter(still("disc", title=title), 0, SMALL).draw(0)).astype(int)
     page = np.array(rgba(THEMES["dark"]["page"])[:3])
     assert (picture[:, -10:] == page).all()
+
+
+def test_rows_without_room_are_left_out(drift_recording):
+    """Nothing is drawn in the lowest pixels of the panel, however small the picture."""
+    page = np.array(rgba(THEMES["dark"]["page"])[:3])
+    for height in range(320, 440, 8):
+        picture = np.asarray(Painter(drift_recording, 0, (480, height)).draw(0)).astype(int)
+        assert (picture[-2:, -250:] == page).all(), height
 
 
 def test_numbers():

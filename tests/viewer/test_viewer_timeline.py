@@ -100,8 +100,9 @@ def test_extent_is_at_least_the_bounds():
 def test_hidden_items_do_not_widen_the_extent():
     """Not even where the area does not hold the origin, at which they are put."""
     recording = _recording(LayerFrame(np.full((4, 2, 2), np.nan)))
-    scene = dataclasses.replace(recording.scene, bounds=(5, 6, 7, 8))
-    assert episode_of(dataclasses.replace(recording, scene=scene), 0).extent == (5, 6, 7, 8)
+    for bounds in ((5, 6, 7, 8), (-6, -5, -8, -7)):
+        scene = dataclasses.replace(recording.scene, bounds=bounds)
+        assert episode_of(dataclasses.replace(recording, scene=scene), 0).extent == bounds
 
 
 def _recording(frame, size=0.1, color="#fff", **scene):
