@@ -238,7 +238,8 @@ class Agent:
         """``(carry, values f[T, E, A])`` from ``features [T, E, A, F]``, ``fresh [T, E, A]``."""
         x = self.sharing.inputs(features)
         carry, value = self.sharing.apply(self.network("critic"), params, carry, x, fresh)
-        return carry, value[..., 0]
+        # Not [..., 0]: XLA on CPU spends a tenth of the whole gradient on that slice.
+        return carry, jnp.squeeze(value, axis=-1)
 
     def distribution(self, output: Array, mask: Array) -> distributions.ActionDistribution:
         """The action distribution of actor outputs."""
@@ -247,7 +248,9 @@ class Agent:
     def policy(self, actor_params: Any) -> NetworkPolicy:
         """The policy that a trained actor plays."""
         shape = (self.env.num_agents, self.config.recurrent)
-        return NetworkPolicy(actor_params, self.actor, self.distribution, shape)
+        return NetworkPolicy(
+            actor_params, self.actor, self.distribution, self.env.action_spec, shape
+        )
 
 
 def loss(
@@ -412,9 +415,12 @@ def make_train(
             update=jnp.zeros((), int_dtype()),
         )
 
-    def sample(key: Array, state: TrainState, distribution: Any) -> Array:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, state.vector.index)
-        return jax.vmap(lambda key, one: one.sample(key))(keys, distribution)
+    def draw_noise(key: Array, index: Array) -> Array:
+        """``f[T, E, A, ...]``: the noise of all actions; each environment has its key."""
+        shape = (config.rollout_length, env.num_agents)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, index)
+        draw = jax.vmap(lambda key: distributions.action_noise(env.action_spec, key, shape))
+        return jnp.moveaxis(draw(keys), 1, 0)
 
     def opponents_act(key: Array, state: TrainState, action: Array) -> tuple[Array, Any]:
         carries = {}
@@ -442,14 +448,15 @@ def make_train(
 
         return cond_any(truncated, compute, nothing, *inputs)
 
-    def rollout_step(state: TrainState, key: Array) -> tuple[TrainState, Any]:
-        action_key, opponent_key, env_key = jax.random.split(key, 3)
+    def rollout_step(state: TrainState, inputs: tuple[Array, Array]) -> tuple[TrainState, Any]:
+        key, noise = inputs
+        opponent_key, env_key = jax.random.split(key)
         observation, fresh = state.observation, state.fresh
-        inputs = observation.features[None], fresh[None]
-        actor_carry, output = agent.actor(state.params["actor"], state.carry["actor"], *inputs)
-        critic_carry, value = agent.critic(state.params["critic"], state.carry["critic"], *inputs)
+        seen = observation.features[None], fresh[None]
+        actor_carry, output = agent.actor(state.params["actor"], state.carry["actor"], *seen)
+        critic_carry, value = agent.critic(state.params["critic"], state.carry["critic"], *seen)
         distribution = agent.distribution(output[0], observation.action_mask)
-        raw = sample(action_key, state, distribution)
+        raw = distribution.sample(noise)
         action, opponent_carry = opponents_act(opponent_key, state, distribution.action(raw))
         next_observation, vector, reward, terminated, truncated, info = vector_env.step(
             env_key, state.vector, action, params
@@ -484,10 +491,11 @@ def make_train(
         return state, (step, episode_metrics(env, info))
 
     def update(state: TrainState) -> tuple[TrainState, UpdateMetrics]:
-        key, rollout_key, shuffle_key = jax.random.split(state.key, 3)
+        key, step_key, noise_key, shuffle_key = jax.random.split(state.key, 4)
         first_carry = state.carry
-        step_keys = jax.random.split(rollout_key, config.rollout_length)
-        state, (rollout, episodes) = jax.lax.scan(rollout_step, state, step_keys)
+        step_keys = jax.random.split(step_key, config.rollout_length)
+        noise = draw_noise(noise_key, state.vector.index)
+        state, (rollout, episodes) = jax.lax.scan(rollout_step, state, (step_keys, noise))
 
         hyper = state.hyper
         _, last_value = agent.critic(

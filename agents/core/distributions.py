@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
-from flockax.envs.environment import ActionSpec, ContinuousActions, DiscreteActions, int_dtype
+from flockax.envs.environment import (
+    ActionSpec,
+    ContinuousActions,
+    DiscreteActions,
+    float_dtype,
+    int_dtype,
+)
 
 Array = jax.Array
 
@@ -39,9 +46,9 @@ class MaskedCategorical:
 
     logits: Array
 
-    def sample(self, key: Array) -> Array:
-        """``int[...]``: draws an action; it is also its own raw form."""
-        return self._distribution.sample(seed=key).astype(int_dtype())
+    def sample(self, noise: Array) -> Array:
+        """``int[...]``: the action that Gumbel noise ``f[..., n]`` picks; it is its own raw form."""
+        return jnp.argmax(self.logits + noise, axis=-1).astype(int_dtype())
 
     def mode(self) -> Array:
         """``int[...]``: the most probable action."""
@@ -85,9 +92,9 @@ class SquashedNormal:
     low: float = struct.field(pytree_node=False)
     high: float = struct.field(pytree_node=False)
 
-    def sample(self, key: Array) -> Array:
-        """``f[..., D]``: draws a raw sample."""
-        return self._normal.sample(seed=key)
+    def sample(self, noise: Array) -> Array:
+        """``f[..., D]``: the raw sample that standard normal noise ``f[..., D]`` stands for."""
+        return self.mean + jnp.exp(self.log_std) * noise
 
     def mode(self) -> Array:
         """``f[..., D]``: the raw form of the median action."""
@@ -125,6 +132,26 @@ class SquashedNormal:
 
 
 ActionDistribution = MaskedCategorical | SquashedNormal
+
+
+def action_noise(spec: ActionSpec, key: Array, shape: tuple[int, ...]) -> Array:
+    """Noise for the `sample` of action distributions.
+
+    It does not depend on what is sampled, so a whole rollout's is drawn at once, in one wide operation.
+
+    Args:
+        spec: the action space.
+        key: a typed key.
+        shape: leading axes, the last of them ``A``.
+
+    Returns:
+        ``f[*shape, n]``, Gumbel, or ``f[*shape, D]``, standard normal.
+    """
+    discrete = isinstance(spec, DiscreteActions)
+    whole = (*shape, spec.n if isinstance(spec, DiscreteActions) else spec.size)
+    draw = jax.random.gumbel if discrete else jax.random.normal
+    # The same bits as with the shape given, but a flat draw vectorises.
+    return draw(key, (math.prod(whole),), float_dtype()).reshape(whole)
 
 
 def action_distribution(spec: ActionSpec, output: Array, mask: Array) -> ActionDistribution:

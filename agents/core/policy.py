@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from flockax.envs.environment import Environment, Observation
+from flockax.agents.core.distributions import action_noise
+from flockax.envs.environment import ActionSpec, Environment, Observation
 
 Array = jax.Array
 
@@ -82,12 +83,14 @@ class NetworkPolicy(Policy):
         apply: ``(variables, carry f[E, A, H], features f[T, E, A, F], reset bool[T, E, A])`` to
             ``(carry, output f[T, E, A, O])``.
         distribution: ``(output, action_mask)`` to an action distribution.
+        action_spec: the action space.
         carry_shape: ``(A, H)``.
     """
 
     variables: Any
     apply: Callable[..., Any] = struct.field(pytree_node=False)
     distribution: Callable[..., Any] = struct.field(pytree_node=False)
+    action_spec: ActionSpec = struct.field(pytree_node=False)
     carry_shape: tuple[int, int] = struct.field(pytree_node=False)
 
     def init(self, num_envs: int) -> Any:
@@ -111,7 +114,10 @@ class NetworkPolicy(Policy):
         fresh = reset[:, None] | (observation.alive & ~was_alive)
         hidden, output = self.apply(self.variables, hidden, observation.features[None], fresh[None])
         distribution = self.distribution(output[0], observation.action_mask)
-        raw = distribution.mode() if greedy else distribution.sample(key)
+        raw = distribution.mode()
+        if not greedy:
+            noise = action_noise(self.action_spec, key, observation.alive.shape)
+            raw = distribution.sample(noise)
         return distribution.action(raw), (hidden, observation.alive)
 
 

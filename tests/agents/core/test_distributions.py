@@ -39,7 +39,8 @@ def test_closed_actions_are_never_drawn_and_carry_no_gradient(categorical):
     wide = distributions.MaskedCategorical(
         jnp.broadcast_to(jnp.where(mask, logits, jnp.finfo(logits.dtype).min / 2), (4000, 2, 5))
     )
-    drawn = np.asarray(wide.sample(jax.random.key(1)))
+    noise = distributions.action_noise(DISCRETE, jax.random.key(1), (4000, 2))
+    drawn = np.asarray(wide.sample(noise))
     counts = np.stack([np.bincount(drawn[:, i], minlength=5) for i in range(2)])
     assert (counts[~MASK] == 0).all()
     open_probability = np.exp(np.where(MASK, np.asarray(logits), -np.inf))
@@ -81,7 +82,7 @@ def test_squashed_normal_density_integrates_to_one_and_matches_the_change_of_var
 
 def test_squashed_normal_stays_within_bounds_and_finite_far_out():
     distribution = squashed(np.full((2, 3), 500.0), np.full((2, 3), 9.0), np.ones((2, 3), bool))
-    raw = distribution.sample(jax.random.key(0))
+    raw = distribution.sample(distributions.action_noise(CONTINUOUS, jax.random.key(0), (2,)))
     action = np.asarray(distribution.action(raw))
     assert (action >= CONTINUOUS.low).all() and (action <= CONTINUOUS.high).all()
     assert np.isfinite(np.asarray(distribution.log_prob(raw))).all()
@@ -119,7 +120,8 @@ def test_entropy_estimate_is_right_on_average_with_its_gradient():
 
     def estimate(mean, log_std, key):
         distribution = squashed(mean, log_std, mask)
-        return distribution.entropy(jax.lax.stop_gradient(distribution.sample(key)))[0]
+        noise = distributions.action_noise(CONTINUOUS, key, (2,))
+        return distribution.entropy(jax.lax.stop_gradient(distribution.sample(noise)))[0]
 
     keys = jax.random.split(jax.random.key(3), 20_000)
     values, gradients = jax.vmap(jax.value_and_grad(estimate, (0, 1)), (None, None, 0))(
