@@ -112,7 +112,7 @@ VALUES = {
 )
 def test_critic_finds_known_values(kind):
     config = ippo.Config(
-        total_steps=40_000, num_envs=8, rollout_length=16, learning_rate=3e-3, gamma=0.8, hidden=(16,),
+        total_steps=40_000, num_envs=8, rollout_length=16, learning_rate=1e-2, gamma=0.8, hidden=(16,),
         minibatches=2, entropy_coef=0.0, value_coef=1.0, max_grad_norm=10.0,
     )  # fmt: skip
     env = Probe(kind)
