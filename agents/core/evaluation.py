@@ -122,16 +122,22 @@ def play_episodes(
     return jax.tree.map(lambda *xs: np.concatenate(xs, axis=1)[:, :episodes], *parts)
 
 
-def convention(env: Environment, params: Any, episodes: int, actions: str) -> str:
-    """One sentence that says what a return stands for."""
+def convention(env: Environment, params: Any, over: str, actions: str) -> str:
+    """One sentence that says what a return stands for.
+
+    Args:
+        env: the environment.
+        params: its parameters.
+        over: which episodes the mean is over, such as "256 episodes with fixed keys and over seeds".
+        actions: "sampled" or "greedy".
+    """
     group = env.groups[0]
     agents = group.size if env.competitive else env.num_agents
     who = f"the {agents} agents" if agents > 1 else "the one agent"
     whose = f" of group {group.name}" if env.competitive else ""
     return (
         f"return_mean: sum of undiscounted rewards over {who}{whose}, per episode of at most "
-        f"{int(params.horizon)} steps, mean over {episodes} episodes with fixed keys and over seeds; "
-        f"actions {actions}"
+        f"{int(params.horizon)} steps, mean over {over}; actions {actions}"
     )
 
 
@@ -188,6 +194,8 @@ def evaluate(
         played = play_episodes(policy, env, params, episodes, greedy, stacked)
         results[actions] = {
             **summarise(env, played),
-            "convention": convention(env, params, episodes, actions),
+            "convention": convention(
+                env, params, f"{episodes} episodes with fixed keys and over seeds", actions
+            ),
         }
     return {**results["sampled"], "episodes": episodes, "greedy": results["greedy"]}

@@ -136,7 +136,7 @@ def plot_runs(
 
     A line is the interquartile mean over the seeds of a run, its band the 95 % bootstrap interval,
     thin lines are the seeds. The convention of the returns stands above, if the runs have a text
-    ``"convention"`` in their ``summary.json`` or ``config.json``.
+    ``"convention"`` in their ``config.json``.
 
     Args:
         runs: the folders of the runs.
@@ -244,12 +244,10 @@ def _labels(folders: Sequence[Path]) -> list[str]:
 
 def _convention(run: Path) -> str:
     """What the returns of a run mean, if it says so."""
-    for name in ("summary.json", "config.json"):
-        if (run / name).is_file():
-            convention = read_object(run / name).get("convention")
-            if isinstance(convention, str):
-                return convention
-    return ""
+    if not (run / "config.json").is_file():
+        return ""
+    convention = read_object(run / "config.json").get("convention")
+    return convention if isinstance(convention, str) else ""
 
 
 def _finite_mean(x: np.ndarray) -> np.ndarray:

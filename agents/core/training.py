@@ -15,7 +15,7 @@ import numpy as np
 
 from flockax.agents.core.checkpoint import Checkpoints, state_digest
 from flockax.agents.core.dashboards import TensorBoardWriter, WandbWriter
-from flockax.agents.core.evaluation import evaluate
+from flockax.agents.core.evaluation import convention, evaluate
 from flockax.agents.core.metricslog import MetricsLog
 from flockax.agents.core.plotting import learning_curve
 from flockax.agents.core.progress import RunProgress
@@ -117,7 +117,12 @@ def train(
         Stopped: by SIGINT or SIGTERM, after a checkpoint.
     """
     with RunFolder.create(options.out, learner, env_id, options.resume) as folder:
-        full_config = {**config, "versions": versions()}
+        episodes = "the training episodes that ended since the line before"
+        full_config = {
+            **config,
+            "convention": convention(trainer.env, trainer.params, episodes, "sampled"),
+            "versions": versions(),
+        }
         if folder.has_config:
             folder.check_config(full_config, MAY_DIFFER)
         else:

@@ -225,9 +225,10 @@ def test_conventions_that_differ_are_all_told(tmp_path, drawn):
         write_run(tmp_path / "c", rows([[1.0]]), convention="one"),
         write_run(tmp_path / "d", rows([[1.0]]), convention=3),
     ]
+    # That of the evaluation at the end is not that of the curve.
     (tmp_path / "a" / "summary.json").write_text(json.dumps({"convention": "of the end"}))
     plot_runs(runs, tmp_path / "x.png")
-    assert drawn[0].get_title(loc="left") == "of the end\ntwo\none"
+    assert drawn[0].get_title(loc="left") == "one\ntwo"
 
 
 def test_run_without_values_yet(tmp_path, drawn):
