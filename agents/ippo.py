@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import struct
 
 from flockax.agents.core import distributions, networks, returns
-from flockax.agents.core.policy import NetworkPolicy, Policy, group_slots, replace_group
-from flockax.agents.core.sharing import Sharing
+from flockax.agents.core.actor_critic import Agent
+from flockax.agents.core.optimiser import apply_gradients, init_optimizer
+from flockax.agents.core.policy import Policy, group_slots, replace_group
 from flockax.agents.core.trainer import Trainer, UpdateMetrics, episode_metrics, require
 from flockax.envs import Environment, VectorEnv, cond_any
 from flockax.envs.environment import float_dtype, int_dtype
@@ -191,68 +191,6 @@ class Rollout:
     weight: Array
 
 
-@dataclasses.dataclass(frozen=True)
-class Agent:
-    """Actor and critic of all agents of an environment.
-
-    Attributes:
-        env: the environment.
-        config: the settings.
-    """
-
-    env: Environment
-    config: Config
-
-    @property
-    def sharing(self) -> Sharing:
-        """Who shares parameters."""
-        return Sharing(self.env, self.config.share)
-
-    def network(self, role: str) -> networks.Mlp:
-        """The network of "actor" or "critic"."""
-        c = self.config
-        actor = role == "actor"
-        out = distributions.output_size(self.env.action_spec) if actor else 1
-        return networks.Mlp(c.hidden, out, c.activation, c.recurrent, 0.01 if actor else 1.0)
-
-    def init(self, key: Array) -> dict[str, Any]:
-        """Draws the parameters of actor and critic."""
-        features = jnp.zeros(self.env.feature_spec.shape)
-        size = self.sharing.inputs(features).shape[-1]
-        roles = ("actor", "critic")
-        return {
-            role: self.sharing.init(self.network(role), role_key, size)
-            for role, role_key in zip(roles, jax.random.split(key), strict=True)
-        }
-
-    def actor(
-        self, params: Any, carry: Array, features: Array, fresh: Array
-    ) -> tuple[Array, Array]:
-        """``(carry, outputs f[T, E, A, O])`` from ``features [T, E, A, F]``, ``fresh [T, E, A]``."""
-        x = self.sharing.inputs(features)
-        return self.sharing.apply(self.network("actor"), params, carry, x, fresh)
-
-    def critic(
-        self, params: Any, carry: Array, features: Array, fresh: Array
-    ) -> tuple[Array, Array]:
-        """``(carry, values f[T, E, A])`` from ``features [T, E, A, F]``, ``fresh [T, E, A]``."""
-        x = self.sharing.inputs(features)
-        carry, value = self.sharing.apply(self.network("critic"), params, carry, x, fresh)
-        # Not [..., 0]: XLA on CPU spends a tenth of the whole gradient on that slice.
-        return carry, jnp.squeeze(value, axis=-1)
-
-    def distribution(self, output: Array, mask: Array) -> distributions.ActionDistribution:
-        """The action distribution of actor outputs."""
-        return distributions.action_distribution(self.env.action_spec, output, mask)
-
-    def policy(self, actor_params: Any) -> NetworkPolicy:
-        """The policy that a trained actor plays."""
-        shape = (self.env.num_agents, self.config.recurrent)
-        return NetworkPolicy(
-            actor_params, self.actor, self.distribution, self.env.action_spec, shape
-        )
-
-
 def loss(
     agent: Agent,
     hyper: Hyper,
@@ -314,56 +252,6 @@ def loss(
     return total, parts
 
 
-def optimiser(rate: Array | float, max_norm: Array | float) -> optax.GradientTransformation:
-    """Adam after clipping by the global norm, on one flat vector: few operations, no small ones."""
-    chain = optax.chain(optax.clip_by_global_norm(max_norm), optax.adam(rate, eps=1e-5))
-    return optax.flatten(chain)
-
-
-def apply_gradients(
-    agent: Agent, hyper: Hyper, rate: Array, params: Any, optimizer: Any, gradients: Any
-) -> tuple[Any, Any]:
-    """One step of Adam, clipped by the norm of each set of agents that share parameters.
-
-    Args:
-        agent: says who shares.
-        hyper: the largest norm.
-        rate: the learning rate now.
-        params: of actor and critic.
-        optimizer: the states of Adam.
-        gradients: like `params`.
-
-    Returns:
-        ``(params, optimizer)``.
-    """
-    chain = optimiser(rate, hyper.max_grad_norm)
-    new_params: dict[str, Any] = {"actor": {}, "critic": {}}
-    new_optimizer = {}
-    for name, _, _ in agent.sharing.sets:
-        step = jax.vmap(chain.update) if agent.config.share == "none" else chain.update
-        own, own_gradients = _of_set(params, name), _of_set(gradients, name)
-        updates, new_optimizer[name] = step(own_gradients, optimizer[name], own)
-        moved = optax.apply_updates(own, updates)
-        for role in new_params:
-            new_params[role][name] = moved[role]
-    return new_params, new_optimizer
-
-
-def init_optimizer(agent: Agent, params: Any) -> dict[str, Any]:
-    """The states of Adam at the start, by set of agents."""
-    chain = optimiser(1.0, 1.0)
-    states = {}
-    for name, _, _ in agent.sharing.sets:
-        init = jax.vmap(chain.init) if agent.config.share == "none" else chain.init
-        states[name] = init(_of_set(params, name))
-    return states
-
-
-def _of_set(tree: Any, name: str) -> dict[str, Any]:
-    """The part of one set of agents: ``{role: {set: x}}`` to ``{role: x}``."""
-    return {role: sets[name] for role, sets in tree.items()}
-
-
 def make_train(
     config: Config,
     env: Environment,
@@ -404,7 +292,7 @@ def make_train(
         carry = jnp.zeros((config.num_envs, env.num_agents, config.recurrent), float_dtype())
         return TrainState(
             params=weights,
-            optimizer=init_optimizer(agent, weights),
+            optimizer=init_optimizer(agent.sharing, weights),
             vector=vector,
             observation=observation,
             carry={"actor": carry, "critic": carry},
@@ -424,16 +312,11 @@ def make_train(
 
     def opponents_act(key: Array, state: TrainState, action: Array) -> tuple[Array, Any]:
         carries = {}
+        env_state = vector_env.env_state(state.vector)
+        seen = state.observation, env_state, params, jnp.all(state.fresh, axis=1), False
         for i, (name, policy) in enumerate(opponents.items()):
-            other, carries[name] = policy.act(
-                jax.random.fold_in(key, i),
-                state.opponent_carry[name],
-                state.observation,
-                vector_env.env_state(state.vector),
-                params,
-                jnp.all(state.fresh, axis=1),
-                False,
-            )
+            own_key, carry = jax.random.fold_in(key, i), state.opponent_carry[name]
+            other, carries[name] = policy.act(own_key, carry, *seen)
             action = replace_group(env, name, action, other)
         return action, carries
 
@@ -497,24 +380,12 @@ def make_train(
         noise = draw_noise(noise_key, state.vector.index)
         state, (rollout, episodes) = jax.lax.scan(rollout_step, state, (step_keys, noise))
 
-        hyper = state.hyper
-        _, last_value = agent.critic(
-            state.params["critic"],
-            state.carry["critic"],
-            state.observation.features[None],
-            state.fresh[None],
-        )
-        next_value = returns.following_values(
-            rollout.value, last_value[0], rollout.final_value, rollout.done
-        )
+        hyper, r = state.hyper, rollout
+        seen = state.observation.features[None], state.fresh[None]
+        _, last_value = agent.critic(state.params["critic"], state.carry["critic"], *seen)
+        next_value = returns.following_values(r.value, last_value[0], r.final_value, r.done)
         advantage = returns.gae(
-            rollout.reward,
-            rollout.value,
-            next_value,
-            rollout.bootstrap,
-            rollout.done,
-            hyper.gamma,
-            hyper.gae_lambda,
+            r.reward, r.value, next_value, r.bootstrap, r.done, hyper.gamma, hyper.gae_lambda
         )
         target = advantage + rollout.value
         membership = jnp.asarray(agent.sharing.membership, advantage.dtype)
@@ -532,7 +403,8 @@ def make_train(
             gradients, parts = jax.grad(loss, argnums=2, has_aux=True)(
                 agent, hyper, weights, start, batch, adv, tgt
             )
-            return apply_gradients(agent, hyper, rate, weights, optimizer, gradients), parts
+            norm = hyper.max_grad_norm
+            return apply_gradients(agent.sharing, rate, norm, weights, optimizer, gradients), parts
 
         orders = jax.vmap(lambda k: jax.random.permutation(k, config.num_envs))(
             jax.random.split(shuffle_key, config.epochs)
