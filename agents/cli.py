@@ -9,18 +9,21 @@ import argparse
 import dataclasses
 import json
 import re
+import shlex
 import sys
 import typing
 from pathlib import Path
 from typing import Annotated, Any
 
 DEFAULT_LEARNER, DEFAULT_ENV = "ippo", "tag"
+PATHS = ("--out", "--opponent")
 
 USAGE = """\
 usage: flockax [LEARNER] [--env ID] [--OPTION VALUE ...]   train; by default ippo on tag
        flockax evaluate TARGET [--episodes N]              returns as one JSON object
        flockax watch TARGET --out FILE                     a replay: .html .gif .mp4 .png
        flockax plot RUN [RUN ...] --out FILE               learning curves
+       flockax --out RUN --resume                          go on with a run that was stopped
        flockax --list                                      environments, learners, policies
 
 TARGET is the folder of a run, or the name of a policy (then with --env ID).
@@ -28,7 +31,7 @@ TARGET is the folder of a run, or the name of a policy (then with --env ID).
   flockax                                                  the main job, about two minutes
   flockax ippo --env spread --seeds 8 --total-steps 2e6 --out runs/spread
   flockax ippo --env spread --env.num-agents 5 --env.params.horizon 50
-  flockax ippo --out runs/spread --resume ...              goes on where it stopped
+  flockax ippo --out runs/spread --resume                  goes on where it stopped
 
 All options of a learner:    flockax ippo --help   (with --env ID: those of the environment)
 All options of a command:    flockax evaluate --help
@@ -60,7 +63,7 @@ def run(args: list[str], learner: str | None = None) -> int:
         The exit status: 0, 1 for a failure, 2 for a mistake in `args`, 128 + n after signal n.
     """
     try:
-        return _dispatch([_plain_integer(word) for word in args], learner)
+        return _dispatch(_plain_integers(args), learner)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -82,7 +85,7 @@ def _status(error: Exception) -> int | None:
 
     if isinstance(error, Stopped):
         return 128 + error.signum
-    if isinstance(error, CheckpointError | RunError | TrainingError | OSError):
+    if isinstance(error, CheckpointError | RunError | TrainingError | OSError | ImportError):
         return 1
     return None
 
@@ -102,8 +105,15 @@ def _dispatch(args: list[str], learner: str | None) -> int:
     return _train(command or DEFAULT_LEARNER, rest)
 
 
+def _plain_integers(args: list[str]) -> list[str]:
+    """Values like ``2e6`` as ``2000000``, so that integers may be written so; paths stay."""
+    before = ["", *args]
+    values = [option.startswith("--") and option not in PATHS for option in before]
+    return [_plain_integer(w) if value else w for w, value in zip(args, values, strict=False)]
+
+
 def _plain_integer(word: str) -> str:
-    """``2e6`` as ``2000000``, so that integers may be written so; other words as they are."""
+    """``2e6`` as ``2000000``, other words as they are."""
     if re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d+", word) and float(word).is_integer():
         return str(int(float(word)))
     return word
@@ -147,18 +157,27 @@ def _train(learner: str, args: list[str]) -> int:
 
     module = learner_module(learner)
     env_id, rest = _take(args, "--env")
-    env_id = env_id or DEFAULT_ENV
+    old = _config_to_resume(rest)
+    env_id = env_id or (old["env"]["id"] if old else DEFAULT_ENV)
     preset, rest = _take(rest, "--preset")
     if preset is not None and preset not in module.PRESETS:
         raise UsageError(f"{learner} has no preset {preset!r}; it has {', '.join(module.PRESETS)}")
-    settings = module.PRESETS[preset or "default"]
+    settings, options, env = module.PRESETS[preset or "default"], RunOptions(), _env_options(env_id)
+    if old and old["learner"] == learner and old["env"]["id"] == env_id and preset is None:
+        settings, options = (
+            module.Config(**_tuples(old["config"])),
+            RunOptions(**_tuples(old["run"])),
+        )
+        env = _env_options(env_id, old["env"])
     given = _parse(
         f"flockax {learner} --env {env_id}",
         rest,
         settings=(module.Config, settings, True),
-        run=(RunOptions, RunOptions(), True),
-        env=_env_options(env_id),
+        run=(RunOptions, options, True),
+        env=env,
     )
+    opponents = tuple(_absolute(spec) for spec in given.run.opponent)
+    given = dataclasses.replace(given, run=dataclasses.replace(given.run, opponent=opponents))
     config = {
         "learner": learner,
         "env": {"id": env_id, "fields": given.env.fields_(), "params": given.env.params_()},
@@ -182,8 +201,29 @@ def _train(learner: str, args: list[str]) -> int:
         f"{summary['env_steps_per_second']:,.0f} steps/s, {summary['seconds']:.0f} s and "
         f"{summary['compile_seconds']:.0f} s to compile"
     )
-    print(f"flockax watch {path} --out replay.html")
+    print(f"flockax watch {shlex.quote(str(path))} --out replay.html")
     return 0
+
+
+def _config_to_resume(args: list[str]) -> dict[str, Any] | None:
+    """The configuration of the run that ``--out RUN --resume`` goes on with, if there is one."""
+    from flockax.agents.core.runlog import RunFolder
+
+    out, _ = _take(args, "--out")
+    if "--resume" not in args or out is None or not (Path(out) / "config.json").is_file():
+        return None
+    return RunFolder(out).read_config()
+
+
+def _tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON lists as the tuples that they were."""
+    return {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
+
+
+def _absolute(opponent: str) -> str:
+    """``GROUP=RUN`` with the whole path, so that the run can be read from anywhere."""
+    group, _, target = opponent.partition("=")
+    return f"{group}={Path(target).resolve()}" if target and Path(target).is_dir() else opponent
 
 
 def _evaluate(args: list[str]) -> int:
@@ -203,6 +243,7 @@ def _watch(args: list[str]) -> int:
     import jax
 
     from flockax.envs.viewer import record, save_replay
+    from flockax.envs.viewer.render import check_suffix
 
     parser_options = [
         ("--out", {"type": Path, "required": True, "help": "file: .html, .gif, .mp4 or .png"}),
@@ -211,10 +252,12 @@ def _watch(args: list[str]) -> int:
         ("--key", {"type": int, "default": 0, "help": "random key of the episodes"}),
     ]
     player, options = _player("flockax watch", args, parser_options, episodes=4)
+    check_suffix(options.out)
     position = 0
     if options.seed is not None:
         if options.seed not in player.seeds:
-            raise UsageError(f"--seed {options.seed} was not trained; there are {player.seeds}")
+            seeds = ", ".join(map(str, player.seeds)) or "none"
+            raise UsageError(f"--seed {options.seed} was not trained; there are {seeds}")
         position = player.seeds.index(options.seed)
     policy = player.one(position)
 
@@ -281,13 +324,20 @@ def _player(
         env = make(options.env, **given.env.fields_())
         params = env.make_params(**given.env.params_())
         player = find(options.target, env, options.env, params)
-        if player.env != env:
-            raise UsageError(f"{options.target} was trained in {player.env}; leave out --env")
+        if player.stacked:
+            raise UsageError(
+                f"{options.target} plays in the world it was trained in: leave out --env"
+            )
     return against(player, load_opponents(options.opponent, player.env)), options
 
 
-def _env_options(env_id: str) -> tuple[type, Any, bool]:
-    """A dataclass with the fields and parameters of an environment, for `_parse`."""
+def _env_options(env_id: str, old: dict[str, Any] | None = None) -> tuple[type, Any, bool]:
+    """A dataclass with the fields and parameters of an environment, for `_parse`.
+
+    Args:
+        env_id: the environment.
+        old: ``fields`` and ``params`` of a run, the defaults of one that goes on with it.
+    """
     from flockax.envs import registry
 
     cls: Any = registry.entry(env_id).cls
@@ -318,7 +368,10 @@ def _env_options(env_id: str) -> tuple[type, Any, bool]:
         namespace={"fields_": given_fields, "params_": given_params},
     )
     options.__doc__ = cls.__doc__
-    return options, options(), False
+    default = options()
+    if old:
+        default = options(**old["fields"], params=params_cls(**old["params"]))
+    return options, default, False
 
 
 def _parse(prog: str, args: list[str], **parts: tuple[type, Any, bool]) -> Any:

@@ -88,8 +88,14 @@ class Config:
             require(self, name, lambda x: 0 < x < float("inf"), "finite and above 0")
         for name in ("value_clip", "entropy_coef", "value_coef"):
             require(self, name, lambda x: 0 <= x < float("inf"), "finite and at least 0")
-        require(self, "recurrent", lambda x: x >= 0, "at least 0")
-        require(self, "hidden", lambda x: all(width >= 1 for width in x), "widths of at least 1")
+        widest = 2**16
+        require(self, "recurrent", lambda x: 0 <= x <= widest, f"in 0 .. {widest}")
+        allowed = f"widths in 1 .. {widest}"
+        require(self, "hidden", lambda x: all(1 <= width <= widest for width in x), allowed)
+        per_update = self.num_envs * self.rollout_length
+        require(self, "num_envs", lambda x: per_update < 2**31, "below 2^31 / rollout_length")
+        allowed = "below 2^31 updates of num_envs * rollout_length steps"
+        require(self, "total_steps", lambda x: x / per_update < 2**31 - 1, allowed)
         require(self, "activation", lambda x: x in networks.ACTIVATIONS, "tanh or relu")
         require(self, "share", lambda x: x in ("all", "group", "none"), "all, group or none")
         require(

@@ -124,8 +124,10 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Lists the steps whose checkpoints were written to the end, oldest first."""
-        if not self.directory.is_dir():
+        if not self.directory.exists():
             return []
+        if not self.directory.is_dir():
+            raise CheckpointError(f"{self.directory} is not a folder of checkpoints")
         with _quiet():
             return sorted(self._manager.all_steps(read=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from types import TracebackType
@@ -69,7 +70,7 @@ class RunProgress:
             record: with ``seconds`` so far, ``steps_per_second`` and ``return_mean`` by seed.
         """
         speed = f"{record['steps_per_second']:,.0f} steps/s"
-        known = [x for x in record["return_mean"] if x is not None]
+        known = [float(x) for x in record["return_mean"] if math.isfinite(x)]
         result = f"return {sum(known) / len(known):.2f}" if known else "return -"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, speed=speed, result=result)

@@ -83,12 +83,19 @@ def load(run: str | Path) -> Player:
         CheckpointError: it has no intact checkpoint.
     """
     from flockax.agents.core.checkpoint import Checkpoints
+    from flockax.agents.core.files import RunError
     from flockax.agents.core.runlog import RunFolder
 
     folder = RunFolder(run)
     config = folder.read_config()
-    trainer = make_trainer(config)
-    first, count = config["run"]["seed"], config["run"]["seeds"]
+    try:
+        trainer = make_trainer(config)
+        first, count = config["run"]["seed"], config["run"]["seeds"]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise RunError(
+            f"{folder.path}/config.json describes no run of this version: {why}"
+        ) from error
     example = jax.eval_shape(
         make_init(trainer, config["run"]["seed_loop"]), seed_keys(first, count)
     )

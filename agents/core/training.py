@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import os
+import shlex
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +20,7 @@ import numpy as np
 from flockax.agents.core.checkpoint import Checkpoints, state_digest
 from flockax.agents.core.dashboards import TensorBoardWriter, WandbWriter
 from flockax.agents.core.evaluation import convention, evaluate
+from flockax.agents.core.files import RunError, reported
 from flockax.agents.core.metricslog import MetricsLog
 from flockax.agents.core.plotting import learning_curve
 from flockax.agents.core.progress import RunProgress
@@ -30,7 +35,13 @@ from flockax.agents.core.trainer import (
     seed_keys,
 )
 
-MAY_DIFFER = ("versions", "run.checkpoint_interval", "run.log_interval", "run.eval_episodes")
+MAY_DIFFER = (
+    "versions",
+    "convention",
+    "run.checkpoint_interval",
+    "run.log_interval",
+    "run.eval_episodes",
+)
 
 
 class TrainingError(RuntimeError):
@@ -128,16 +139,23 @@ def train(
         else:
             folder.write_config(full_config)
         with contextlib.ExitStack() as stack:
-            # Signals are noted from here to the last checkpoint; after that they may end the process.
-            signals = stack.enter_context(_Signals())
             loop = stack.enter_context(contextlib.closing(_Loop(trainer, options, folder)))
+            stack.enter_context(loop.progress)
             writers = _writers(options, folder.path, full_config, loop.env_steps)
             for writer in writers:
                 stack.enter_context(contextlib.closing(writer))
+            loop.compile()
+            # Before this and after the last checkpoint there is nothing to save: a signal ends it all.
+            signals = stack.enter_context(_Signals(loop.progress.say))
             loop.run(signals, writers)
+        say = loop.progress.say
+        say(f"training is complete and saved; evaluating {options.eval_episodes} episodes a seed")
         summary = loop.summary()
         folder.write_summary(summary)
-        learning_curve(folder.path)
+        try:
+            learning_curve(folder.path)
+        except RunError as error:
+            say(f"no learning curve: {error}")
         return folder.path, summary
 
 
@@ -150,6 +168,8 @@ class _Loop:
         self.log_interval = min(options.log_interval or max(1, total // 100), total)
         self.checkpoint_interval = options.checkpoint_interval or max(1, total // 10)
         self.checkpoints = Checkpoints(folder.checkpoints)
+        resumed = self.checkpoints.latest() is not None
+        self.set_aside = None if resumed else _set_aside(folder.metrics)
         self.log = MetricsLog(folder.metrics)
         keys = seed_keys(options.seed, options.seeds)
         started = time.perf_counter()
@@ -158,53 +178,65 @@ class _Loop:
         self.state = init(keys)
         self.seconds = 0.0
         self.done = 0
-        if self.checkpoints.latest() is not None:
+        if resumed:
             self.state, meta = self.checkpoints.restore(None, self.state)
             self.done, self.seconds = meta["step"], meta["seconds"]
         self.log.truncate_to(self.done, "update")
+        self.progress = RunProgress(trainer.num_updates, self.done)
 
     @property
     def env_steps(self) -> int:
         """Environment steps of each seed so far."""
         return self.done * self.trainer.steps_per_update
 
+    def compile(self) -> None:
+        """Compiles a chunk of updates, if any are left."""
+        total, options, say = self.trainer.num_updates, self.options, self.progress.say
+        say(f"run folder {self.folder.path}")
+        if self.set_aside is not None:
+            say(f"no checkpoint there: starting anew, the old log is now {self.set_aside.name}")
+        say(
+            f"{options.seeds} seeds of {total * self.trainer.steps_per_update:,} environment steps each"
+        )
+        if self.done:
+            say(f"resumed at update {self.done} of {total}")
+        if self.done == total:
+            return
+        say("compiling ...")
+        started = time.perf_counter()
+        chunk = make_chunk(self.trainer, options.seed_loop).lower(self.state, jnp.int32(1))
+        self.chunk = chunk.compile()
+        self.compile_seconds += time.perf_counter() - started
+        say(f"compiled in {self.compile_seconds:.1f} s")
+
     def run(self, signals: _Signals, writers: list[Any]) -> None:
         """Trains to the end; raises as `train` does."""
-        total, options = self.trainer.num_updates, self.options
-        with RunProgress(total, self.done) as progress:
-            progress.say(f"run folder {self.folder.path}")
-            if self.done:
-                progress.say(f"resumed at update {self.done} of {total}")
+        total = self.trainer.num_updates
+        while self.done < total and not signals.received:
+            n = min(total, (self.done // self.log_interval + 1) * self.log_interval) - self.done
             started = time.perf_counter()
-            chunk = make_chunk(self.trainer, options.seed_loop).lower(self.state, jnp.int32(1))
-            compiled = chunk.compile()
-            self.compile_seconds += time.perf_counter() - started
-            progress.say(f"compiled in {self.compile_seconds:.1f} s")
-            while self.done < total and not signals.received:
-                n = min(total, (self.done // self.log_interval + 1) * self.log_interval) - self.done
-                started = time.perf_counter()
-                self.state, metrics = compiled(self.state, jnp.int32(n))
-                metrics = jax.device_get(metrics)
-                elapsed = time.perf_counter() - started
-                self.seconds += elapsed
-                before, self.done = self.done, self.done + n
-                record = self._record(metrics, n, elapsed)
-                self.log.append(record)
-                for writer in writers:
-                    writer.log(record["env_steps"], record)
-                progress.update(self.done, record)
-                self._require_finite(metrics)
-                interval = self.checkpoint_interval
-                if self.done == total or self.done // interval > before // interval:
-                    self._save()
-            if self.done < total:
+            self.state, metrics = self.chunk(self.state, jnp.int32(n))
+            metrics = jax.device_get(metrics)
+            elapsed = time.perf_counter() - started
+            self.seconds += elapsed
+            before, self.done = self.done, self.done + n
+            record = self._record(metrics, n, elapsed)
+            self.log.append(record)
+            for writer in writers:
+                writer.log(record["env_steps"], record)
+            self.progress.update(self.done, record)
+            self._require_finite(metrics)
+            interval = self.checkpoint_interval
+            if self.done == total or self.done // interval > before // interval:
                 self._save()
-                name = signal.Signals(signals.received).name
-                raise Stopped(
-                    signals.received,
-                    f"stopped by {name} after update {self.done} of {total}; a checkpoint is saved, "
-                    f"go on with --out {self.folder.path} --resume",
-                )
+        if self.done < total:
+            self._save()
+            name = signal.Signals(signals.received).name
+            raise Stopped(
+                signals.received,
+                f"stopped by {name} after update {self.done} of {total}; a checkpoint is saved, "
+                f"go on with --out {shlex.quote(str(self.folder.path))} --resume",
+            )
 
     def summary(self) -> dict[str, Any]:
         """What ``summary.json`` holds."""
@@ -270,8 +302,9 @@ class _Loop:
 class _Signals:
     """Notes SIGINT and SIGTERM for the loop to see; a second one acts at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None]) -> None:
         self.received = 0
+        self._say = say
 
     def __enter__(self) -> _Signals:
         self._old: dict[int, Any] = {}
@@ -287,8 +320,20 @@ class _Signals:
 
     def _note(self, number: int, frame: Any) -> None:
         self.received = number
+        self._say("stopping after this chunk of updates; again to stop at once")
         for signum, handler in self._old.items():
             signal.signal(signum, handler)
+
+
+def _set_aside(metrics: Path) -> Path | None:
+    """Renames a log that no checkpoint stands behind; returns its new name, None if there is none."""
+    if not metrics.is_file() or metrics.stat().st_size == 0:
+        return None
+    numbers = itertools.count(1)
+    new = next(p for n in numbers if not (p := metrics.with_name(f"metrics-{n}.jsonl")).exists())
+    with reported("rename", metrics):
+        os.replace(metrics, new)
+    return new
 
 
 def _writers(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import signal
 
 import jax
@@ -151,7 +152,8 @@ def test_stop_and_resume_end_in_the_same_state(trained, tmp_path, monkeypatch, c
     assert "stopped by SIGTERM after update 6 of 20" in capsys.readouterr().err
     assert not (out / "summary.json").exists()
     monkeypatch.undo()
-    assert flockax(*TINY, "--out", out, "--resume") == 0
+    # All options come from the run.
+    assert flockax("--out", out, "--resume") == 0
     assert "resumed at update 6 of 20" in capsys.readouterr().err
     digests = {json.loads((p / "summary.json").read_text())["state_digest"] for p in (trained, out)}
     assert len(digests) == 1
@@ -171,6 +173,9 @@ MISTAKES = [
     ([*TINY, "--env.num-agents", "0"], "num_agents=0 is not an integer >= 1"),
     ([*TINY, "--env.params.dt", "nan"], "parameter dt=nan"),
     ([*TINY, "--minibatches", "3"], "minibatches=3 is not a divisor of num_envs=4"),
+    ([*TINY, "--total-steps", "1e30"], "below 2^31 updates"),
+    ([*TINY, "--hidden", "99999999999"], "widths in 1 .. 65536"),
+    (["watch", "random", "--env", "tag", "--out", "x.foo"], "'x.foo' does not end in one of"),
     ([*TINY, "--seeds", "0"], "seeds=0 is not at least 1"),
     ([*TINY, "--opponent", "cats=random"], "no group 'cats'"),
     ([*TINY, "--opponent", "prey"], "is not GROUP=random"),
@@ -241,8 +246,42 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
     assert flockax("evaluate", out, "--episodes", 2) == 0
 
 
+def test_a_log_without_a_checkpoint_is_set_aside(trained, tmp_path, capsys):
+    out = tmp_path / "copy"
+    shutil.copytree(trained, out)
+    shutil.rmtree(out / "checkpoints")
+    before = (out / "metrics.jsonl").read_bytes()
+    assert flockax("--out", out, "--resume") == 0
+    assert "the old log is now metrics-1.jsonl" in capsys.readouterr().err
+    assert (out / "metrics-1.jsonl").read_bytes() == before
+    (out / "config.json").write_text('{"learner": "ippo"}')
+    assert flockax("evaluate", out) == 1
+    assert "describes no run of this version" in capsys.readouterr().err
+
+
+def test_a_run_keeps_its_world(trained, capsys):
+    args = (
+        "evaluate",
+        trained,
+        "--env",
+        "spread",
+        "--env.num-agents",
+        2,
+        "--env.params.horizon",
+        3,
+    )
+    assert flockax(*args) == 2
+    assert "leave out --env" in capsys.readouterr().err
+
+
 def test_integers_may_be_written_with_an_exponent():
     assert cli._plain_integer("2e6") == "2000000"
     assert cli._plain_integer("2.5E+3") == "2500"
+    assert cli._plain_integers(["--seeds", "1e1", "--out", "1e3"]) == [
+        "--seeds",
+        "10",
+        "--out",
+        "1e3",
+    ]
     for word in ("1e-3", "2.5e0", "runs/2e6", "1e", "-1e3"):
         assert cli._plain_integer(word) == word
