@@ -253,6 +253,8 @@ def _watch(args: list[str]) -> int:
     ]
     player, options = _player("flockax watch", args, parser_options, episodes=4)
     check_suffix(options.out)
+    if not 0 <= options.key < 2**32:
+        raise UsageError(f"--key {options.key} is not in 0 .. 2^32 - 1")
     position = 0
     if options.seed is not None:
         if options.seed not in player.seeds:
