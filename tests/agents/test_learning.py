@@ -54,9 +54,9 @@ def test_tag_both_sides_learn():
     def against_random(group):
         return returns(GroupedPolicy(policy, {group: RandomPolicy(env)}, env), env)
 
-    hunters = against_random("prey")["predators"]
-    assert hunters > 80 and hunters > 4 * random["predators"]
-    # Trained prey are caught much less by the same predators.
+    hunted = against_random("prey")
+    assert hunted["predators"] > 80 and hunted["predators"] > 4 * random["predators"]
+    # Against the same predators, trained prey are caught much less than random ones.
     both = returns(policy, env)
-    assert both["predators"] < 0.7 * hunters
-    assert against_random("predators")["prey"] > random["prey"] + 10
+    assert both["predators"] < 0.7 * hunted["predators"]
+    assert both["prey"] > 0.7 * hunted["prey"]
