@@ -125,8 +125,8 @@ def draw_params(network: Mlp, key: Array, size: int, count: int) -> Any:
     """Draws the initial parameters of `count` networks of the same architecture.
 
     Weights are normal with standard deviation ``gain / sqrt(inputs)`` (He et al. 2015), biases 0.
-    All come out of one draw: a draw for each layer, or the usual orthogonal weights, which trained no
-    better here, take longer to compile than a whole update.
+    All come out of one draw: a draw for each layer took several seconds to compile. Orthogonal weights,
+    usual for PPO, were left for their compilation too; how the two train was not compared.
 
     Args:
         network: the architecture.
