@@ -340,14 +340,18 @@ def _env_options(env_id: str, old: dict[str, Any] | None = None) -> tuple[type, 
         env_id: the environment.
         old: ``fields`` and ``params`` of a run, the defaults of one that goes on with it.
     """
+    from tyro.conf import arg
+
     from flockax.envs import registry
 
     cls: Any = registry.entry(env_id).cls
     hints = typing.get_type_hints(cls)
     fields = {f.name: (hints[f.name], f.default) for f in dataclasses.fields(cls)}
     plain = type(cls().default_params)
+    texts = _field_texts(plain)
+    annotated: Any = Annotated
     numbers = {
-        f.name: (type(f.default), f.default)
+        f.name: (annotated[type(f.default), arg(help=texts.get(f.name, ""))], f.default)
         for f in dataclasses.fields(plain)
         if isinstance(f.default, bool | int | float)
     }
@@ -374,6 +378,14 @@ def _env_options(env_id: str, old: dict[str, Any] | None = None) -> tuple[type, 
     if old:
         default = options(**old["fields"], params=params_cls(**old["params"]))
     return options, default, False
+
+
+def _field_texts(cls: type) -> dict[str, str]:
+    """What the docstrings of a class and its bases say of each field."""
+    from docstring_parser import parse
+
+    docs = [parse(base.__doc__ or "") for base in reversed(cls.__mro__)]
+    return {p.arg_name: p.description or "" for doc in docs for p in doc.params}
 
 
 def _parse(prog: str, args: list[str], **parts: tuple[type, Any, bool]) -> Any:

@@ -23,7 +23,7 @@ from flockax.agents.core.optimiser import apply_gradients, init_optimizer
 from flockax.agents.core.policy import Policy, group_slots, replace_group
 from flockax.agents.core.trainer import Trainer, UpdateMetrics, episode_metrics, require
 from flockax.envs import Environment, VectorEnv, cond_any
-from flockax.envs.environment import float_dtype, int_dtype
+from flockax.envs.spec import float_dtype, int_dtype
 
 Array = jax.Array
 
@@ -239,22 +239,22 @@ def loss(
     membership = jnp.asarray(agent.sharing.membership, value.dtype)
     counts = jnp.sum(batch.weight, axis=(0, 1)) @ membership
     learning = jnp.maximum(jnp.sum(counts > 0), 1)
+    share = batch.weight * (membership @ (1 / jnp.maximum(counts, 1)))
 
     def over_sets(x: Array) -> Array:
-        sums = jnp.sum(x * batch.weight, axis=(0, 1)) @ membership
-        return jnp.sum(sums / jnp.maximum(counts, 1))
+        return jnp.sum(x * share)
 
     policy_term, value_term, entropy_term = map(over_sets, (policy_loss, value_loss, entropy))
     total = policy_term + hyper.value_coef * value_term - hyper.entropy_coef * entropy_term
     parts = {
-        "policy": policy_term / learning,
-        "value": value_term / learning,
-        "entropy": entropy_term / learning,
-        "approx_kl": over_sets(ratio - 1 - log_ratio) / learning,
-        "clip_fraction": over_sets((jnp.abs(ratio - 1) > hyper.clip).astype(value.dtype))
-        / learning,
-        "ratio_deviation": jnp.max(jnp.abs(ratio - 1) * batch.weight),
+        "policy": policy_term,
+        "value": value_term,
+        "entropy": entropy_term,
+        "approx_kl": over_sets(ratio - 1 - log_ratio),
+        "clip_fraction": over_sets((jnp.abs(ratio - 1) > hyper.clip).astype(value.dtype)),
     }
+    parts = {name: part / learning for name, part in parts.items()}
+    parts["ratio_deviation"] = jnp.max(jnp.abs(ratio - 1) * batch.weight)
     return total, parts
 
 

@@ -9,17 +9,16 @@ Importing this package loads jax, flax and numpy and nothing heavier.
 """
 
 from flockax.envs.batching import cond_any
-from flockax.envs.environment import (
+from flockax.envs.environment import Environment, Transition
+from flockax.envs.registry import Entry, make, registered
+from flockax.envs.spec import (
     ArraySpec,
     ContinuousActions,
     DiscreteActions,
     EntitySet,
-    Environment,
     Group,
     Observation,
-    Transition,
 )
-from flockax.envs.registry import Entry, make, registered
 from flockax.envs.vector import VectorEnv, VectorState
 
 __all__ = [

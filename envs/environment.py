@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -28,168 +26,18 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from flockax.envs.parameters import checked
+from flockax.envs.spec import (
+    ActionSpec,
+    ArraySpec,
+    DiscreteActions,
+    Group,
+    Observation,
+    float_dtype,
+    int_dtype,
+)
+
 Array = jax.Array
-
-
-def float_dtype() -> Any:
-    """The dtype of all floats: float32, or float64 under ``jax_enable_x64``."""
-    return jnp.result_type(float)
-
-
-def int_dtype() -> Any:
-    """The dtype of counters: int32, or int64 under ``jax_enable_x64``."""
-    return jnp.result_type(int)
-
-
-@struct.dataclass
-class EntitySet:
-    """What an agent sees of a varying number of things, as one row each.
-
-    Attributes:
-        own: ``f[A, F]``, the agent's own features.
-        entities: ``f[A, K, G]``, a row of features for each thing; zero where `mask` is False.
-        mask: ``bool[A, K]``, True where a row holds a thing.
-    """
-
-    own: Any
-    entities: Any
-    mask: Any
-
-
-@struct.dataclass
-class Observation:
-    """What the agents see and may do.
-
-    Attributes:
-        features: a vector ``f[A, F]`` (smaller groups zero-padded), a window of small integers
-            ``int[A, C, H, W]``, or an `EntitySet`. Zero for agents that are not alive.
-        action_mask: ``bool[A, n]`` of open discrete actions, or ``bool[A, D]`` of the real components
-            of a continuous action.
-        alive: ``bool[A]``.
-    """
-
-    features: Any
-    action_mask: Any
-    alive: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class ArraySpec:
-    """Shape, dtype and range of an array, without a batch axis.
-
-    Attributes:
-        shape: the shape for one environment.
-        dtype: the NumPy dtype name ("float32", "bool", ...).
-        low: smallest value that can occur (``-inf`` if unbounded).
-        high: largest value that can occur (``inf`` if unbounded).
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    low: float = -math.inf
-    high: float = math.inf
-
-
-@dataclasses.dataclass(frozen=True)
-class DiscreteActions:
-    """Actions ``int[A]`` in ``0 .. n - 1``; action 0 is what an invalid action becomes.
-
-    Attributes:
-        num_agents: ``A``.
-        n: the number of actions of the largest group; masks close the rest for smaller groups.
-    """
-
-    num_agents: int
-    n: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """``(A,)``, of the actions of one environment."""
-        return (self.num_agents,)
-
-    def sample(self, key: Array, mask: Array) -> Array:
-        """Draws an open action for each agent uniformly.
-
-        Args:
-            key: a typed key.
-            mask: ``bool[..., A, n]``, True where open.
-
-        Returns:
-            ``int[..., A]``.
-        """
-        # One draw an agent, turned into the rank of an open action: a Gumbel draw an action is slower.
-        rank = jnp.cumsum(mask, axis=-1)
-        uniform = _uniform(key, mask.shape[:-1])
-        chosen = jnp.floor(uniform * rank[..., -1]) + 1
-        return jnp.sum(rank < chosen[..., None], axis=-1, dtype=int_dtype())
-
-
-@dataclasses.dataclass(frozen=True)
-class ContinuousActions:
-    """Actions ``f[A, D]`` with every component in ``[low, high]``; the environment clips.
-
-    Attributes:
-        num_agents: ``A``.
-        size: ``D``, the number of components of the largest group.
-        low: smallest value of a component.
-        high: largest value of a component.
-    """
-
-    num_agents: int
-    size: int
-    low: float
-    high: float
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """``(A, D)``, of the actions of one environment."""
-        return (self.num_agents, self.size)
-
-    def sample(self, key: Array, mask: Array) -> Array:
-        """Draws each real component uniformly; padded components are 0.
-
-        Args:
-            key: a typed key.
-            mask: ``bool[..., A, D]``, True where a component is real.
-
-        Returns:
-            ``f[..., A, D]``.
-        """
-        uniform = self.low + (self.high - self.low) * _uniform(key, mask.shape)
-        return jnp.where(mask, uniform, 0)
-
-
-ActionSpec = DiscreteActions | ContinuousActions
-
-
-def _uniform(key: Array, shape: tuple[int, ...]) -> Array:
-    """Uniform draws in [0, 1): the same bits as with `shape` given, but a flat draw vectorises."""
-    return jax.random.uniform(key, (math.prod(shape),), float_dtype()).reshape(shape)
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """A contiguous run of agent slots that share a role.
-
-    Attributes:
-        name: such as "predators".
-        start: first slot.
-        stop: one past the last slot.
-        observation_size: the true number of features before zero-padding (0 where the features are
-            not a vector).
-        action_size: the true number of actions, or of continuous components.
-    """
-
-    name: str
-    start: int
-    stop: int
-    observation_size: int
-    action_size: int
-
-    @property
-    def size(self) -> int:
-        """The number of slots."""
-        return self.stop - self.start
 
 
 @struct.dataclass
@@ -209,57 +57,6 @@ class Transition:
     terminated: Any
     metrics: Any
     overflow: Any = None
-
-
-def parameter(default: Any, low: float = -math.inf, high: float = math.inf) -> Any:
-    """Declares a number of an environment's parameters, with the closed range it may have.
-
-    Args:
-        default: a Python bool, int or float, or a tuple of floats; its type fixes the dtype.
-        low: smallest value allowed.
-        high: largest value allowed.
-    """
-    return struct.field(pytree_node=True, default=default, metadata={"low": low, "high": high})
-
-
-def as_arrays(params: Any) -> Any:
-    """Turns the numbers, and tuples of numbers, of a parameter structure into strong-typed arrays."""
-
-    def convert(x: Any) -> Any:
-        if isinstance(x, jax.Array):
-            return x
-        kind = np.asarray(x).dtype.kind
-        dtype = {"f": float_dtype(), "i": int_dtype(), "u": int_dtype(), "b": np.dtype(bool)}[kind]
-        return jnp.asarray(x, dtype)
-
-    return jax.tree.map(convert, params, is_leaf=lambda x: isinstance(x, tuple))
-
-
-def require_int(owner: Any, name: str, low: int, high: float = math.inf) -> None:
-    """Checks an integer field of a frozen dataclass and makes it a Python int.
-
-    Raises:
-        ValueError: naming the field, its value and what is allowed.
-    """
-    value = getattr(owner, name)
-    allowed = f"an integer >= {low}" if high == math.inf else f"an integer in {low} .. {high}"
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not low <= value <= high:
-        raise ValueError(f"{type(owner).__name__}: {name}={value!r} is not {allowed}")
-    # A NumPy integer would overflow in the arithmetic of sizes and does not fit into JSON.
-    object.__setattr__(owner, name, int(value))
-
-
-def require_choice(owner: Any, name: str, choices: tuple[Any, ...]) -> None:
-    """Checks that a field of a frozen dataclass is one of `choices`.
-
-    Raises:
-        ValueError: naming the field, its value and what is allowed.
-    """
-    value = getattr(owner, name)
-    if not any(type(value) is type(choice) and value == choice for choice in choices):
-        allowed = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{type(owner).__name__}: {name}={value!r} is not one of {allowed}")
 
 
 class Environment(abc.ABC):
@@ -361,7 +158,7 @@ class Environment(abc.ABC):
                 raise ValueError(
                     f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(fields)}"
                 )
-            changed[name] = _checked(name, value, getattr(params, name), fields[name].metadata)
+            changed[name] = checked(name, value, getattr(params, name), fields[name].metadata)
         return params.replace(**changed)
 
     def reset(self, key: Array, params: Any = None) -> tuple[Observation, Any]:
@@ -482,41 +279,3 @@ class Environment(abc.ABC):
         action = jnp.where(real & alive[:, None], clipped, 0).astype(float_dtype())
         invalid = jnp.any(~finite, axis=1) & alive
         return action, jnp.sum(invalid, axis=0, dtype=int_dtype())
-
-
-def _checked(name: str, value: Any, default: Array, metadata: Mapping[str, Any]) -> Array:
-    """The value of a parameter as an array of the default's shape and dtype, or a ValueError."""
-    kind = np.dtype(default.dtype).kind
-    wanted = {"b": "a bool", "f": "a number"}.get(kind, "an integer")
-    traced = isinstance(value, jax.core.Tracer)
-    given = value if traced else _as_numpy(value)
-    # The values of a traced float are not known, so it cannot be seen to be whole.
-    kinds = {"b": "b", "f": "iuf"}.get(kind, "iu" if traced else "iuf")
-    if given is None or given.dtype.kind not in kinds:
-        raise ValueError(f"parameter {name}={value!r} is not {wanted}")
-    if given.shape != default.shape:
-        raise ValueError(f"parameter {name} has shape {given.shape}, not {default.shape}")
-    if traced:
-        return jnp.asarray(given, default.dtype)
-    low, high = metadata.get("low", -math.inf), metadata.get("high", math.inf)
-    with np.errstate(over="ignore", invalid="ignore"):
-        array = given.astype(default.dtype)
-    if kind == "f":
-        # The bounds are compared as the dtype has them, or the bound itself could be refused.
-        dtype = array.dtype.type
-        inside = np.isfinite(array) & (array >= dtype(low)) & (array <= dtype(high))
-        if not np.all(inside):
-            raise ValueError(
-                f"parameter {name}={value!r} is not a finite number in [{low}, {high}]"
-            )
-    if kind in "iu" and not np.all((array == given) & (given >= low) & (given <= high)):
-        raise ValueError(f"parameter {name}={value!r} is not an integer in [{low}, {high}]")
-    return jnp.asarray(array)
-
-
-def _as_numpy(value: Any) -> np.ndarray | None:
-    """The value as a NumPy array, or None where it is not one (a ragged list, a typed key)."""
-    try:
-        return np.asarray(value)
-    except (TypeError, ValueError):
-        return None

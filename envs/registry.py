@@ -93,7 +93,7 @@ def entry(id: str) -> Entry:
     Raises:
         ValueError: for an unknown id, with the known ones.
     """
-    if id not in _BY_ID:
+    if not isinstance(id, str) or id not in _BY_ID:
         raise ValueError(f"there is no environment {id!r}; there are {', '.join(_BY_ID)}")
     return _BY_ID[id]
 

@@ -10,13 +10,9 @@ import jax.numpy as jnp
 from flax import struct
 
 from flockax.envs.batching import cond_any
-from flockax.envs.environment import (
-    Environment,
-    Observation,
-    float_dtype,
-    int_dtype,
-    require_int,
-)
+from flockax.envs.environment import Environment
+from flockax.envs.parameters import require_int
+from flockax.envs.spec import Observation, float_dtype, int_dtype
 
 Array = jax.Array
 

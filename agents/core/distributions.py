@@ -10,13 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from flockax.envs.environment import (
-    ActionSpec,
-    ContinuousActions,
-    DiscreteActions,
-    float_dtype,
-    int_dtype,
-)
+from flockax.envs.spec import ActionSpec, ContinuousActions, DiscreteActions, float_dtype, int_dtype
 
 Array = jax.Array
 
@@ -60,15 +54,20 @@ class MaskedCategorical:
 
     def log_prob(self, raw: Array) -> Array:
         """``f[...]``: log-probability of a raw sample."""
-        return self._distribution.log_prob(raw)
+        log_p = self._log_p
+        action = jnp.arange(len(log_p)).reshape((-1,) + (1,) * raw.ndim)
+        return jnp.sum(jnp.where(action == raw, log_p, 0), axis=0)
 
     def entropy(self, raw: Array) -> Array:
         """``f[...]``: entropy in nats; exact, so `raw` is not used."""
-        return self._distribution.entropy()
+        log_p = self._log_p
+        return -jnp.sum(jnp.exp(log_p) * log_p, axis=0)
 
     @property
-    def _distribution(self) -> Any:
-        return _distrax().Categorical(logits=self.logits)
+    def _log_p(self) -> Array:
+        # ``f[n, ...]``: with the few actions first the sums over them vectorise. distrax.Categorical
+        # sums over the last axis, and the gradient of a PPO loss takes four times as long on CPU.
+        return jax.nn.log_softmax(jnp.moveaxis(self.logits, -1, 0), axis=0)
 
 
 @struct.dataclass

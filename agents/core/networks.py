@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from flockax.envs.environment import ArraySpec, float_dtype
+from flockax.envs.spec import ArraySpec, float_dtype
 
 Array = jax.Array
 

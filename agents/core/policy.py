@@ -11,7 +11,8 @@ import numpy as np
 from flax import struct
 
 from flockax.agents.core.distributions import action_noise
-from flockax.envs.environment import ActionSpec, Environment, Observation
+from flockax.envs.environment import Environment
+from flockax.envs.spec import ActionSpec, Observation
 
 Array = jax.Array
 

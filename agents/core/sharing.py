@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from flockax.agents.core.networks import Mlp, draw_params
-from flockax.envs.environment import Environment, float_dtype
+from flockax.envs.environment import Environment
+from flockax.envs.spec import float_dtype
 
 Array = jax.Array
 

@@ -12,7 +12,8 @@ import numpy as np
 from flax import struct
 
 from flockax.agents.core.policy import Policy
-from flockax.envs.environment import Environment, float_dtype, int_dtype
+from flockax.envs.environment import Environment
+from flockax.envs.spec import float_dtype, int_dtype
 
 Array = jax.Array
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from flockax.envs.environment import ActionSpec, ArraySpec, DiscreteActions
+from flockax.envs.spec import ActionSpec, ArraySpec, DiscreteActions
 
 
 def space_of(spec: Any) -> spaces.Space:

@@ -19,7 +19,8 @@ from flockax.envs.adapters.views import (
     joint_view,
     split_actions,
 )
-from flockax.envs.environment import Environment, Observation
+from flockax.envs.environment import Environment
+from flockax.envs.spec import Observation
 from flockax.envs.vector import VectorEnv
 
 

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from flockax.envs.adapters.views import agent_names, agent_spec, agent_view, slot_groups
-from flockax.envs.environment import DiscreteActions, Environment
+from flockax.envs.environment import Environment
+from flockax.envs.spec import DiscreteActions
 
 Array = jax.Array
 

@@ -10,7 +10,8 @@ import pettingzoo
 
 from flockax.envs.adapters.gym_spaces import action_space_of, space_of, to_numpy
 from flockax.envs.adapters.views import agent_names, agent_spec, agent_view, compiled, slot_groups
-from flockax.envs.environment import DiscreteActions, Environment, Observation
+from flockax.envs.environment import Environment
+from flockax.envs.spec import DiscreteActions, Observation
 
 
 class ParallelEnv(pettingzoo.ParallelEnv):

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flockax.envs.environment import ArraySpec, DiscreteActions, EntitySet, Environment, Group
+from flockax.envs.environment import Environment
+from flockax.envs.spec import ArraySpec, DiscreteActions, EntitySet, Group
 from flockax.envs.vector import VectorEnv
 
 Array = jax.Array

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from flockax.envs.environment import ContinuousActions, DiscreteActions, float_dtype, parameter
+from flockax.envs.parameters import parameter
+from flockax.envs.spec import ContinuousActions, DiscreteActions, float_dtype
 
 Array = jax.Array
 

@@ -8,14 +8,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from flockax.envs.environment import (
-    ActionSpec,
-    ArraySpec,
-    Environment,
-    float_dtype,
-    int_dtype,
-)
+from flockax.envs.environment import Environment
 from flockax.envs.space import particle
+from flockax.envs.spec import ActionSpec, ArraySpec, float_dtype, int_dtype
 
 Array = jax.Array
 

@@ -9,17 +9,11 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from flockax.envs.environment import (
-    Group,
-    Transition,
-    as_arrays,
-    float_dtype,
-    parameter,
-    require_choice,
-    require_int,
-)
+from flockax.envs.environment import Transition
+from flockax.envs.parameters import as_arrays, parameter, require_choice, require_int
 from flockax.envs.space import particle
 from flockax.envs.space.particle_world import ParticleWorld
+from flockax.envs.spec import Group, float_dtype
 
 Array = jax.Array
 

@@ -15,7 +15,8 @@ from flockax.envs import (
     Group,
     Transition,
 )
-from flockax.envs.environment import as_arrays, float_dtype, int_dtype, parameter
+from flockax.envs.parameters import as_arrays, parameter
+from flockax.envs.spec import float_dtype, int_dtype
 
 
 @struct.dataclass

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import signal
 
@@ -164,6 +165,16 @@ def test_resume_with_another_setting_is_refused_with_both_values(trained, capsys
     changed = [*TINY, "--out", str(trained), "--resume", "--learning-rate", "0.5"]
     assert flockax(*changed) == 1
     assert "config.learning_rate" in capsys.readouterr().err
+
+
+def test_help_explains_every_parameter_of_an_environment(capsys):
+    with pytest.raises(SystemExit) as exit:
+        flockax("ippo", "--env", "spread", "--help")
+    assert exit.value.code == 0
+    text = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    options = re.findall(r"--env\.params\.([\w-]+) \S+ (\S+)", text)
+    assert {"damping", "local-ratio"} <= {name for name, _ in options}
+    assert all(not help.startswith("(default") for _, help in options), options
 
 
 MISTAKES = [

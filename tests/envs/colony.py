@@ -15,23 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from flockax.envs.environment import (
+from flockax.envs.environment import Environment, Transition
+from flockax.envs.parameters import as_arrays, parameter, require_choice, require_int
+from flockax.envs.registry import Entry
+from flockax.envs.spec import (
     ActionSpec,
     ArraySpec,
     ContinuousActions,
     DiscreteActions,
     EntitySet,
-    Environment,
     Group,
-    Transition,
-    as_arrays,
     float_dtype,
     int_dtype,
-    parameter,
-    require_choice,
-    require_int,
 )
-from flockax.envs.registry import Entry
 
 Array = jax.Array
 

@@ -12,7 +12,7 @@ from colony import Colony, ColonyLast
 from flax import struct
 
 from flockax.envs import ContinuousActions, DiscreteActions, Environment, make, registered
-from flockax.envs.environment import as_arrays, parameter, require_choice, require_int
+from flockax.envs.parameters import as_arrays, parameter, require_choice, require_int
 from flockax.envs.registry import entry
 
 KEY = jax.random.key(0)
@@ -345,6 +345,8 @@ def test_sizes_cover_what_breaks(number):
 def test_unknown_names_are_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"no environment 'tags'; there are .*tag, "):
         make("tags")
+    with pytest.raises(ValueError, match=r"no environment \[\]; there are"):
+        make([])
     with pytest.raises(ValueError, match=r"'tag' has no field 'num_agents'; it has num_predators"):
         make("tag", num_agents=3)
     with pytest.raises(ValueError, match=r"Tag: num_prey=0 is not an integer >= 1"):

@@ -10,7 +10,8 @@ import pytest
 from flax import struct
 
 from flockax.envs import DiscreteActions, Environment, Group, Transition
-from flockax.envs.environment import ArraySpec, as_arrays, float_dtype, parameter
+from flockax.envs.parameters import as_arrays, parameter
+from flockax.envs.spec import ArraySpec, float_dtype
 from flockax.envs.viewer import Layer, LayerFrame, Palette, Scene, record
 
 
