@@ -255,13 +255,7 @@ def _watch(args: list[str]) -> int:
     check_suffix(options.out)
     if not 0 <= options.key < 2**32:
         raise UsageError(f"--key {options.key} is not in 0 .. 2^32 - 1")
-    position = 0
-    if options.seed is not None:
-        if options.seed not in player.seeds:
-            seeds = ", ".join(map(str, player.seeds)) or "none"
-            raise UsageError(f"--seed {options.seed} was not trained; there are {seeds}")
-        position = player.seeds.index(options.seed)
-    policy = player.one(position)
+    policy = player.one(0 if options.seed is None else player.position(options.seed))
 
     def act(
         key: Any, carry: Any, observation: Any, state: Any, params: Any, reset: Any

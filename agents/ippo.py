@@ -278,7 +278,7 @@ def make_train(
     Raises:
         ValueError: for features without a network, an unknown group, or no group left to learn.
     """
-    networks.feature_size(env.feature_spec)
+    networks.window_shape(env.feature_spec)
     params = env.default_params if params is None else params
     opponents = dict(opponents or {})
     learns = np.ones(env.num_agents, bool)

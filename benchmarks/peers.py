@@ -42,6 +42,7 @@ class Peer:
         environments: our environment ids, and the peer's names for the same task.
         trial: Python code that plays a little; it fails where the installed versions do not work.
         undeclared: packages that it or its dependencies import without asking for them.
+        jax: whether it computes with jax.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Peer:
     environments: Mapping[str, str]
     trial: str
     undeclared: tuple[str, ...] = ()
+    jax: bool = True
 
 
 PEERS = {
@@ -72,9 +74,22 @@ for _ in range(3):
 jax.block_until_ready(reward)
 """,
         undeclared=("six",),  # imported by gymnax 1.0.1
-    )
+    ),
+    "pogema": Peer(
+        "pogema",
+        "1.4.0",
+        {"grid_pathfinding": "pogema_v0"},
+        """
+from pogema import GridConfig, pogema_v0
+world = pogema_v0(GridConfig(num_agents=4, size=8, seed=0))
+world.reset()
+for _ in range(3):
+    world.step([1, 2, 3, 4])
+""",
+        jax=False,
+    ),
 }
-PeerName = Literal["jaxmarl"]
+PeerName = Literal["jaxmarl", "pogema"]
 
 
 def folder_of(name: str, root: Path | None = None) -> Path:
@@ -170,13 +185,16 @@ def set_up(name: str, root: Path | None = None) -> dict[str, str]:
     wanted = f"{peer.name}=={peer.version}"
     say(f"installing {wanted} from PyPI")
     run([*install, wanted, *peer.undeclared], f"install {wanted}")
-    chosen = versions_in(python)["jax"]
-    pins = jax_requirements()
-    say(f"pip chose jax {chosen} for the peer; giving it {' '.join(pins)}")
-    run([*install, *pins], f"install {' '.join(pins)} beside {wanted}")
+    pair = "without jax"
+    if peer.jax:
+        chosen = versions_in(python)["jax"]
+        pins = jax_requirements()
+        say(f"pip chose jax {chosen} for the peer; giving it {' '.join(pins)}")
+        run([*install, *pins], f"install {' '.join(pins)} beside {wanted}")
+        here, there = importlib.metadata.version("jax"), versions_in(python)["jax"]
+        pair = f"jax {here} here, {there} in the peer"
     versions = versions_in(python)
     say("letting the peer play")
-    pair = f"jax {importlib.metadata.version('jax')} here, {versions['jax']} in the peer"
     run([str(python), "-c", peer.trial], f"let {wanted} play ({pair})")
     (folder / MARKER).write_text(json.dumps(versions, indent=1))
     say(f"{wanted} is ready: {pair}")
@@ -218,7 +236,7 @@ def main(args: list[str] | None = None) -> int:
         marker = folder_of(peer.name) / MARKER
         state = "not set up"
         if marker.is_file():
-            state = f"set up, jax {json.loads(marker.read_text())['jax']}"
+            state = f"set up, jax {json.loads(marker.read_text()).get('jax', 'not used')}"
         print(f"{peer.name} {peer.version} ({', '.join(peer.environments)}): {state}")
     return 0
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import sys
 from typing import Any
 
@@ -22,7 +23,19 @@ from rich.console import Console
 from rich.table import Table
 from turns import Worker, finish, jax_warnings, ratio, require_at_least, say, summary
 
-from flockax.envs import registered
+from flockax.envs import make, registered
+
+# What is timed where an environment's defaults are smaller than what people run.
+SIZES: dict[str, dict[str, Any]] = {
+    "grid_pathfinding": {
+        "num_agents": 64,
+        "size": 32,
+        "density": 0.3,
+        "obs_radius": 5,
+        "collision": "soft",
+        "on_target": "nothing",
+    }
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +43,9 @@ class Config:
     """What is timed, and how often."""
 
     env: str = "spread"
-    """A registered environment, with its default sizes."""
+    """A registered environment, with its default sizes, or those of `SIZES` if it is in there."""
+    field: tuple[str, ...] = ()
+    """NAME=VALUE: other sizes and switches of our environment; the peer pogema gets them too."""
     num_envs: int = 1024
     """Environments of one seed."""
     seeds: int = 1
@@ -48,6 +63,24 @@ class Config:
     json: bool = False
     """Print one JSON object instead of a table."""
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The sizes and switches of the environment.
+
+        Raises:
+            ValueError: for a word that is not NAME=VALUE.
+        """
+        fields = dict(SIZES.get(self.env, {}))
+        for word in self.field:
+            name, separator, value = word.partition("=")
+            if not separator:
+                raise ValueError(f"field={word!r} is not NAME=VALUE")
+            try:
+                fields[name] = json.loads(value)
+            except ValueError:
+                fields[name] = value
+        return fields
+
     def validate(self) -> None:
         """Refuses what makes no sense.
 
@@ -62,6 +95,7 @@ class Config:
             1, num_envs=self.num_envs, seeds=self.seeds, steps=self.steps, repeats=self.repeats
         )
         require_at_least(0, seconds=self.seconds)
+        make(self.env, **self.fields)
         if self.peer is not None:
             peers.peer_environment(self.peer, self.env)
             peers.python_of(self.peer)
@@ -84,12 +118,17 @@ def measure(config: Config) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         workers = {"ours": stack.enter_context(Worker("flockax_throughput.py"))}
         options: dict[str, dict[str, Any]] = {
-            "ours": {"env": config.env, "stagger": config.stagger}
+            "ours": {"env": config.env, "stagger": config.stagger, "fields": config.fields}
         }
         if config.peer is not None:
             script = f"{config.peer}_throughput.py"
             workers["peer"] = stack.enter_context(Worker(script, config.peer))
             options["peer"] = {"env": peers.peer_environment(config.peer, config.env)}
+            if config.peer == "pogema":
+                env = make(config.env, **config.fields)
+                fields = {f.name: getattr(env, f.name) for f in dataclasses.fields(env)}
+                horizon = int(env.default_params.horizon)
+                options["peer"]["fields"] = {**fields, "horizon": horizon}
         sizes = {"num_envs": config.num_envs, "seeds": config.seeds, "steps": config.steps}
         sides = {}
         for name, worker in workers.items():
@@ -126,6 +165,7 @@ def report(
         "ratio": None,
         "agent_steps": {name: medians[name] * sides[name]["num_agents"] for name in sides},
         "peer_name": config.peer,
+        "fields": config.fields,
     }
     for name in ("num_envs", "seeds", "steps", "repeats", "seconds", "stagger"):
         result[name] = getattr(config, name)
@@ -152,7 +192,8 @@ def print_table(result: dict[str, Any]) -> None:
             f"{result['agent_steps'][name]:,.0f}",
             f"{side['compile_seconds']:.1f}",
             "\n".join(f"{key} {value:.6g}" for key, value in side["checksum"].items()),
-            f"{side['device']}, {side['cores']} x {side['cpu']}\njax {side['versions']['jax']}",
+            f"{side['device']}, {side['cores']} x {side['cpu']}\n"
+            f"jax {side['versions'].get('jax', 'not used')}",
         )
     console = Console()
     console.print(table)

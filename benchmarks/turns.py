@@ -114,10 +114,11 @@ def jax_warnings(sides: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Says where the sides run on different versions of jax."""
     warnings = []
     for package in ("jax", "jaxlib"):
-        versions = {name: side["versions"][package] for name, side in sides.items()}
+        found = {name: side["versions"].get(package) for name, side in sides.items()}
+        versions = {name: version for name, version in found.items() if version is not None}
         if len(set(versions.values())) > 1:
-            found = ", ".join(f"{name} {version}" for name, version in versions.items())
-            warnings.append(f"the sides run on different {package}: {found}; the ratio is not fair")
+            text = ", ".join(f"{name} {version}" for name, version in versions.items())
+            warnings.append(f"the sides run on different {package}: {text}; the ratio is not fair")
     return warnings
 
 

@@ -28,11 +28,16 @@ def parameter(default: Any, low: float = -math.inf, high: float = math.inf) -> A
 
 
 def as_arrays(params: Any) -> Any:
-    """Turns the numbers, and tuples of numbers, of a parameter structure into strong-typed arrays."""
+    """Turns the numbers, and tuples of numbers, of a parameter structure into strong-typed arrays.
+
+    NumPy arrays keep their dtype.
+    """
 
     def convert(x: Any) -> Any:
         if isinstance(x, jax.Array):
             return x
+        if isinstance(x, np.ndarray):
+            return jnp.asarray(x)
         kind = np.asarray(x).dtype.kind
         dtype = {"f": float_dtype(), "i": int_dtype(), "u": int_dtype(), "b": np.dtype(bool)}[kind]
         return jnp.asarray(x, dtype)

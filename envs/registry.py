@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flockax.envs.environment import Environment
+from flockax.envs.pathfinding.grid_pathfinding import GridPathfinding
 from flockax.envs.predator_prey.tag import Tag
 from flockax.envs.predator_prey.world_comm import WorldComm
 from flockax.envs.swarm.coverage import Spread
@@ -77,6 +78,46 @@ _ENTRIES = (
             {"num_predators": 1, "num_prey": 2, "num_food": 3, "actions": "continuous"},
             {"num_predators": 12, "num_prey": 5, "num_food": 1, "num_forests": 3},
         ),
+    ),
+    Entry(
+        "grid_pathfinding",
+        GridPathfinding,
+        "Agents on a grid reach their goals without collisions, once or for ever (POGEMA 1.4.0).",
+        (
+            {},
+            {"num_agents": 1, "size": 5, "num_maps": 2, "obs_radius": 1, "on_target": "nothing"},
+            {
+                "num_agents": 2,
+                "size": 7,
+                "width": 5,
+                "maps": "maze",
+                "num_maps": 3,
+                "obs_radius": 2,
+                "collision": "block_both",
+                "on_target": "restart",
+                "guide": "distance",
+            },
+            {
+                "num_agents": 3,
+                "size": 4,
+                "width": 9,
+                "num_maps": 2,
+                "density": 0.1,
+                "collision": "soft",
+                "mask_obstacles": True,
+            },
+            {
+                "num_agents": 17,
+                "size": 9,
+                "num_maps": 2,
+                "density": 0.2,
+                "collision": "soft",
+                "on_target": "restart",
+                "obs_radius": 3,
+                "compat_visibility": True,
+            },
+        ),
+        index_rules=True,
     ),
 )
 _BY_ID = {entry.id: entry for entry in _ENTRIES}

@@ -64,12 +64,35 @@ class ArraySpec:
         dtype: the NumPy dtype name ("float32", "bool", ...).
         low: smallest value that can occur (``-inf`` if unbounded).
         high: largest value that can occur (``inf`` if unbounded).
+        flags: how many of the lowest bits of each integer are flags of their own, see `unpack`.
     """
 
     shape: tuple[int, ...]
     dtype: str
     low: float = -math.inf
     high: float = math.inf
+    flags: int = 0
+
+
+def unpack(window: Array, spec: ArraySpec) -> Array:
+    """Takes the flags in the integers of a window apart.
+
+    Args:
+        window: ``int[..., C, H, W]``.
+        spec: of these integers.
+
+    Returns:
+        ``int[..., C * (flags + 1), H, W]``: for each channel its flags, 0 or 1, the lowest first, then
+        the number above them. Without flags the window itself, and without a last channel where
+        `spec` leaves no room for a number.
+    """
+    if not spec.flags:
+        return window
+    parts = [(window >> bit) & 1 for bit in range(spec.flags)]
+    if spec.high >= 2**spec.flags or spec.low < 0:
+        parts.append(window >> spec.flags)
+    stacked = jnp.stack(parts, axis=-3)
+    return stacked.reshape((*window.shape[:-3], -1, *window.shape[-2:]))
 
 
 @dataclasses.dataclass(frozen=True)

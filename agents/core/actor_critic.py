@@ -38,11 +38,14 @@ class Agent:
         c = self.config
         actor = role == "actor"
         out = distributions.output_size(self.env.action_spec) if actor else 1
-        return networks.Mlp(c.hidden, out, c.activation, c.recurrent, 0.01 if actor else 1.0)
+        scale = 0.01 if actor else 1.0
+        window = networks.window_shape(self.env.feature_spec)
+        return networks.Mlp(c.hidden, out, c.activation, c.recurrent, scale, window)
 
     def init(self, key: Array) -> dict[str, Any]:
         """Draws the parameters of actor and critic."""
-        features = jnp.zeros(self.env.feature_spec.shape)
+        spec = self.env.feature_spec
+        features = jnp.zeros(spec.shape, spec.dtype)
         size = self.sharing.inputs(features).shape[-1]
         roles = ("actor", "critic")
         return {

@@ -13,13 +13,46 @@ import jax
 from flockax.agents.core.policy import GroupedPolicy, Policy, RandomPolicy, group_slots
 from flockax.agents.core.trainer import Trainer, make_init, seed_keys
 from flockax.envs import Environment, make
+from flockax.envs.pathfinding.grid_pathfinding import GridPathfinding
 
 LEARNERS = {
     "ippo": "Independent PPO, feed-forward or recurrent (de Witt et al. 2020).",
+    "imitation": "Behaviour cloning of a planner, with DAgger (Ross et al. 2011).",
 }
 
-POLICIES: dict[str, tuple[str, Callable[[Environment], Policy]]] = {
-    "random": ("Open actions uniformly at random.", RandomPolicy),
+
+def _random(env: Environment, params: Any) -> Policy:
+    return RandomPolicy(env)
+
+
+def _planner(module: str, name: str) -> Callable[[Environment, Any], Policy]:
+    """A planner by module, imported when it is first wanted."""
+
+    def build(env: Environment, params: Any) -> Policy:
+        if not isinstance(env, GridPathfinding):
+            raise ValueError(f"policy {module!r} plans on grids: it plays grid_pathfinding only")
+        policy: Policy = getattr(
+            importlib.import_module(f"flockax.agents.planners.{module}"), name
+        )(env, params)
+        return policy
+
+    return build
+
+
+POLICIES: dict[str, tuple[str, Callable[[Environment, Any], Policy]]] = {
+    "random": ("Open actions uniformly at random.", _random),
+    "pibt": (
+        "Priority inheritance with backtracking, on grids (Okumura et al. 2022).",
+        _planner("pibt", "Pibt"),
+    ),
+    "prioritized": (
+        "Windowed prioritized planning, on grids (Silver 2005; Li et al. 2021).",
+        _planner("prioritized", "Prioritized"),
+    ),
+    "lacam": (
+        "Complete search for given grid instances, on the host (Okumura 2023).",
+        _planner("lacam", "Lacam"),
+    ),
 }
 
 
@@ -54,6 +87,17 @@ class Player:
     stacked: bool
     seeds: tuple[int, ...] = ()
 
+    def position(self, seed: int) -> int:
+        """Where a trained seed is along the seed axis.
+
+        Raises:
+            ValueError: for a seed that was not trained.
+        """
+        if seed not in self.seeds:
+            seeds = ", ".join(map(str, self.seeds)) or "none"
+            raise ValueError(f"--seed {seed} was not trained; there are {seeds}")
+        return self.seeds.index(seed)
+
     def one(self, index: int = 0) -> Policy:
         """The policy of one seed, by position."""
         return jax.tree.map(lambda x: x[index], self.policy) if self.stacked else self.policy
@@ -68,11 +112,26 @@ def make_trainer(config: dict[str, Any]) -> Trainer:
     module = learner_module(config["learner"])
     env = make(config["env"]["id"], **config["env"]["fields"])
     params = env.make_params(**config["env"]["params"])
-    settings = {
-        name: tuple(x) if isinstance(x, list) else x for name, x in config["config"].items()
-    }
     opponents = load_opponents(config["run"]["opponent"], env)
-    return module.make_train(module.Config(**settings), env, params, opponents)
+    return module.make_train(_settings(module, config), env, params, opponents)
+
+
+def _settings(module: Any, config: dict[str, Any]) -> Any:
+    """The settings of a learner that ``config.json`` holds."""
+    values = {name: tuple(x) if isinstance(x, list) else x for name, x in config["config"].items()}
+    return module.Config(**values)
+
+
+def view_of(run: str | Path) -> dict[str, Any]:
+    """The fields of a run's environment that decide what agents see: another must agree in them.
+
+    Raises:
+        RunError: `run` is not the folder of a run.
+    """
+    from flockax.agents.core.runlog import RunFolder
+
+    fields = RunFolder(run).read_config()["env"]["fields"]
+    return {name: fields[name] for name in ("obs_radius", "guide") if name in fields}
 
 
 def load(run: str | Path) -> Player:
@@ -82,6 +141,41 @@ def load(run: str | Path) -> Player:
         RunError: `run` is not the folder of a run.
         CheckpointError: it has no intact checkpoint.
     """
+    player, _ = _load(run, None)
+    return player
+
+
+def transfer(run: str | Path, env: Environment, params: Any) -> Player:
+    """A trained run as a policy of another environment, say with other maps or more agents.
+
+    Args:
+        run: the folder of the run.
+        env: where it shall play; agents see and do the same as where the run was trained.
+        params: its parameters.
+
+    Raises:
+        RunError, CheckpointError: as `load`.
+        ValueError: agents see or do something else here.
+    """
+    player, config = _load(run, (env, params))
+    home = make(config["env"]["id"], **config["env"]["fields"])
+    for what in ("feature_spec", "action_spec"):
+        there, here = getattr(home, what), getattr(env, what)
+        if type(there) is not type(here) or _per_agent(there) != _per_agent(here):
+            raise ValueError(f"the run {run} was trained with {what} {there}, not {here}")
+    return player
+
+
+def _per_agent(spec: Any) -> Any:
+    """A specification without the number of agents."""
+    if hasattr(spec, "num_agents"):
+        return dataclasses.replace(spec, num_agents=1)
+    return jax.tree.map(lambda x: (x.shape[1:], x.dtype, x.low, x.high, x.flags), spec)
+
+
+def _load(
+    run: str | Path, elsewhere: tuple[Environment, Any] | None
+) -> tuple[Player, dict[str, Any]]:
     from flockax.agents.core.checkpoint import Checkpoints
     from flockax.agents.core.files import RunError
     from flockax.agents.core.runlog import RunFolder
@@ -100,7 +194,10 @@ def load(run: str | Path) -> Player:
         make_init(trainer, config["run"]["seed_loop"]), seed_keys(first, count)
     )
     state, _ = Checkpoints(folder.checkpoints, read_only=True).restore(None, example)
-    return Player(
+    if elsewhere is not None:
+        module = learner_module(config["learner"])
+        trainer = module.make_train(_settings(module, config), *elsewhere)
+    player = Player(
         policy=jax.vmap(trainer.policy)(state),
         env=trainer.env,
         params=trainer.params,
@@ -108,6 +205,7 @@ def load(run: str | Path) -> Player:
         stacked=True,
         seeds=tuple(range(first, first + count)),
     )
+    return player, config
 
 
 def find(
@@ -129,7 +227,7 @@ def find(
         if env is None:
             raise ValueError(f"policy {target!r} needs an environment: --env ID")
         params = env.default_params if params is None else params
-        return Player(POLICIES[target][1](env), env, params, env_id, stacked=False)
+        return Player(POLICIES[target][1](env, params), env, params, env_id, stacked=False)
     if not Path(target).exists():
         known = ", ".join(POLICIES)
         raise ValueError(f"{target!r} is neither the folder of a run nor a policy ({known})")

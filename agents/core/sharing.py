@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flockax.agents.core.networks import Mlp, draw_params
+from flockax.agents.core.networks import Mlp, as_vectors, draw_params
 from flockax.envs.environment import Environment
-from flockax.envs.spec import float_dtype
 
 Array = jax.Array
 
@@ -55,8 +54,8 @@ class Sharing:
         return np.eye(len(self.sets))[index]
 
     def inputs(self, features: Array) -> Array:
-        """``f[..., A, F']``: the features as floats, with the one-hot of the group if it is needed."""
-        x = features.astype(float_dtype())
+        """``f[..., A, F']``: the features as vectors, with the one-hot of the group if it is needed."""
+        x = as_vectors(features, self.env.feature_spec)
         if self.share != "all" or len(self.env.groups) == 1:
             return x
         index = np.concatenate([np.full(g.size, i) for i, g in enumerate(self.env.groups)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from protocol import machine, serve
 from rollout import Game, throughput_handlers
@@ -10,9 +11,9 @@ from rollout import Game, throughput_handlers
 from flockax.envs import VectorEnv, make
 
 
-def make_game(env: str, num_envs: int, stagger: bool) -> Game:
+def make_game(env: str, num_envs: int, stagger: bool, fields: dict[str, Any]) -> Game:
     """Our environment as a `Game`; `stagger` spreads the first ends of the episodes evenly."""
-    environment = make(env)
+    environment = make(env, **fields)
     vector = VectorEnv(environment, num_envs)
 
     def step(key, state, action):

@@ -9,6 +9,7 @@ to standard output. This module and `rollout` are used on both sides and import 
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import os
 import signal
@@ -17,8 +18,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-
-import jax
 
 
 def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
@@ -30,8 +29,11 @@ def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
     # The parent is interrupted too, and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(int(sys.argv[1]), "w", buffering=1)
-    # A compile time read from a cache would be no compile time.
-    jax.config.update("jax_enable_compilation_cache", False)
+    if has_jax():
+        import jax
+
+        # A compile time read from a cache would be no compile time.
+        jax.config.update("jax_enable_compilation_cache", False)
     for line in sys.stdin:
         request = json.loads(line)
         try:
@@ -45,16 +47,26 @@ def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
             return  # the parent is gone
 
 
+def has_jax() -> bool:
+    """Whether this side computes with jax; some peers don't."""
+    return importlib.util.find_spec("jax") is not None
+
+
 def machine(*packages: str) -> dict[str, Any]:
     """What a worker computes with: ``device``, ``cpu``, ``cores`` and ``versions``."""
-    device = jax.devices()[0]
+    device = "cpu"
+    if has_jax():
+        import jax
+
+        first = jax.devices()[0]
+        device, packages = f"{first.platform}: {first.device_kind}", ("jax", "jaxlib", *packages)
     return {
-        "device": f"{device.platform}: {device.device_kind}",
+        "device": device,
         "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
         "versions": {
             "python": sys.version.split()[0],
-            **{name: importlib.metadata.version(name) for name in ("jax", "jaxlib", *packages)},
+            **{name: importlib.metadata.version(name) for name in packages},
         },
     }
 

@@ -65,11 +65,48 @@ def test_reset_forgets_everything(gru):
     np.testing.assert_array_equal(a, b)
 
 
-def test_features_that_are_no_vector_are_refused():
+def test_features_without_a_network_are_refused():
+    from flockax.envs import ArraySpec, EntitySet
+
+    spec = EntitySet(*(ArraySpec((3, 2), "float32") for _ in range(3)))
+    with pytest.raises(ValueError, match="neither a vector"):
+        networks.window_shape(spec)
+
+
+def test_convolutions_are_those_of_flax():
+    """The product with the matrix of patches equals a convolution with the same kernel."""
+    import flax.linen as nn
+
+    x = np.random.default_rng(0).normal(size=(3, 2, 7, 6)).astype(np.float32)
+    torso = networks.WindowTorso((2, 7, 6), channels=(4, 5))
+    params = torso.init(jax.random.key(0), x.reshape(3, -1))
+    expected = np.moveaxis(x, 1, -1)
+    for i, (channels, stride) in enumerate(((4, 1), (5, 2))):
+        dense = params["params"][f"conv_{i}"]
+        kernel = dense["kernel"].reshape(3, 3, -1, channels)
+        conv = nn.Conv(channels, (3, 3), (stride, stride), padding="VALID")
+        values = {"params": {"kernel": kernel, "bias": dense["bias"] + 0.1}}
+        dense["bias"] = dense["bias"] + 0.1
+        expected = nn.relu(conv.apply(values, expected))
+    np.testing.assert_allclose(
+        torso.apply(params, x.reshape(3, -1)), expected.reshape(3, -1), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_windows_narrower_than_a_kernel_are_padded():
+    torso = networks.WindowTorso((1, 3, 3))
+    out, _ = torso.init_with_output(jax.random.key(0), jnp.ones((2, 9)))
+    assert out.shape == (2, 32)
+
+
+def test_windows_become_vectors_with_flags_apart_and_numbers_compressed():
     from flockax.envs import ArraySpec
 
-    with pytest.raises(ValueError, match="not a vector"):
-        networks.feature_size(ArraySpec((3, 2, 11, 11), "int8"))
+    spec = ArraySpec((1, 1, 1, 2), "int8", -8, 15, flags=3)
+    vector = networks.as_vectors(jnp.asarray([[[[13, -8]]]], jnp.int8), spec)
+    log2 = np.log(2)
+    np.testing.assert_allclose(vector[0], [log2, 0, 0, 0, log2, 0, log2, -log2], rtol=1e-6)
+    assert networks.window_shape(spec) == (4, 1, 2)
 
 
 @pytest.mark.parametrize("share", ["all", "group", "none"])

@@ -1,0 +1,90 @@
+"""`GridPathfinding` on maps and instances of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flockax.envs.pathfinding import map_sets
+from flockax.envs.pathfinding.grid_pathfinding import GridParams, GridPathfinding, make_params
+from flockax.envs.pathfinding.maps import GridMap, Instance
+
+
+def from_maps(
+    maps: Sequence[GridMap | np.ndarray], **fields: Any
+) -> tuple[GridPathfinding, GridParams]:
+    """An environment on maps of one's own; starts and goals are drawn.
+
+    Args:
+        maps: maps, or ``bool[h, w]`` arrays that are True where blocked; sizes may differ.
+        **fields: further fields of `GridPathfinding`.
+
+    Returns:
+        ``(env, params)``; pass these parameters to everything.
+
+    Raises:
+        ValueError: for a map into which the agents don't fit, or a field that makes no sense.
+    """
+    named = tuple(
+        m if isinstance(m, GridMap) else GridMap(f"map {i}", np.asarray(m, bool))
+        for i, m in enumerate(maps)
+    )
+    env = _given(named, fields)
+    found = map_sets.make_set(named, env.obs_radius, env.guide == "distance")
+    map_sets.require_room(found, env.num_agents)
+    return env, make_params(found, env.num_agents)
+
+
+def from_instances(
+    maps: Mapping[str, GridMap], instances: Sequence[Instance], **fields: Any
+) -> tuple[GridPathfinding, GridParams]:
+    """An environment whose episodes are given instances.
+
+    Args:
+        maps: maps by name.
+        instances: all with the same number of agents.
+        **fields: further fields of `GridPathfinding`; `num_agents` may be smaller than that of the
+            instances, whose first agents are then taken.
+
+    Returns:
+        ``(env, params)``; pass these parameters to everything.
+
+    Raises:
+        ValueError: there is no instance, or one lacks its map or agents.
+    """
+    if not instances:
+        raise ValueError("there are no instances: at least 1 is needed")
+    fewest = min(instance.num_agents for instance in instances)
+    fields = {"num_agents": fewest, **fields}
+    agents = fields["num_agents"]
+    if agents > fewest:
+        raise ValueError(f"num_agents={agents!r} is more than the {fewest} of an instance")
+    names = sorted({instance.map_name for instance in instances})
+    missing = [name for name in names if name not in maps]
+    if missing:
+        raise ValueError(f"there is no map {missing[0]!r}; there are {', '.join(maps)}")
+    chosen = [instance.first(agents) for instance in instances]
+    longest = max(instance.goals.shape[1] for instance in chosen)
+    goals = np.zeros((len(chosen), agents, longest, 2), np.int64)
+    for i, instance in enumerate(chosen):
+        goals[i, :, : instance.goals.shape[1]] = instance.goals
+    used = tuple(maps[name] for name in names)
+    fields = {**fields, "num_instances": len(instances), "queue_length": longest}
+    env = _given(used, fields)
+    found = map_sets.make_set(used, env.obs_radius, env.guide == "distance")
+    arrays = {
+        "instance_map": np.array([names.index(instance.map_name) for instance in chosen]),
+        "starts": np.stack([instance.starts for instance in chosen]).astype(np.int64),
+        "goals": goals,
+        "queue_length": np.stack([instance.queue_lengths for instance in chosen]).astype(np.int64),
+    }
+    return env, make_params(found, agents, arrays)
+
+
+def _given(maps: Sequence[GridMap], fields: Mapping[str, Any]) -> GridPathfinding:
+    height = max((m.obstacles.shape[0] for m in maps), default=1)
+    width = max((m.obstacles.shape[1] for m in maps), default=1)
+    size = {"maps": "given", "size": height, "width": width, "num_maps": max(len(maps), 1)}
+    return GridPathfinding(**{**size, **fields})

@@ -1,0 +1,530 @@
+"""`grid_pathfinding`: agents on a grid go to their goals without collisions, once or for ever."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from flockax.envs.environment import Environment, Transition
+from flockax.envs.parameters import as_arrays, parameter, require_choice, require_int
+from flockax.envs.pathfinding import map_sets
+from flockax.envs.pathfinding.distances import UNREACHABLE
+from flockax.envs.pathfinding.generators import KINDS
+from flockax.envs.pathfinding.map_tables import MapTables, draw_pairs
+from flockax.envs.space import grid
+from flockax.envs.spec import (
+    ActionSpec,
+    ArraySpec,
+    DiscreteActions,
+    EntitySet,
+    Group,
+    float_dtype,
+    int_dtype,
+)
+
+Array = jax.Array
+
+MAPS = (*KINDS, "benchmark", "given")
+DEFAULT_SIZE, BENCHMARK_SIZE = 16, 21
+ON_TARGET = ("finish", "nothing", "restart")
+
+OBSTACLE, AGENT, GOAL = 1, 2, 4  # bits of a cell in a window
+FLAGS = 3  # how many there are; above them is the relative distance
+UNKNOWN = 15  # the relative distance of a cell from which there is no way
+
+
+@struct.dataclass
+class GridParams:
+    """Numbers, maps and instances of `GridPathfinding`.
+
+    Attributes:
+        horizon: steps until truncation.
+        arrival_reward: for reaching a goal ("finish", "restart"), or to all when all stand on their
+            goals ("nothing").
+        step_reward: each step to an agent that does not stand on its goal after it.
+        goal_reward: each step to an agent that stands on its goal after it.
+        collision_reward: each time an obstacle or another agent stops a move.
+        progress_reward: for each step nearer to the goal (negative for going away); with a guide only.
+        tables: the maps, see `MapTables`.
+        guide: distances that agents see, or an empty tuple.
+        instance_map: ``int[I]``, the map of each given instance.
+        starts: ``int[I, A, 2]``.
+        goals: ``int[I, A, K, 2]``, goals in their order; after the last comes the first again.
+        queue_length: ``int[I, A]``, how many of the K are there.
+    """
+
+    tables: MapTables
+    guide: Any
+    instance_map: Any
+    starts: Any
+    goals: Any
+    queue_length: Any
+    horizon: int = parameter(64, 1, 2**30)
+    arrival_reward: float = parameter(1.0, -1e6, 1e6)
+    step_reward: float = parameter(0.0, -1e6, 1e6)
+    goal_reward: float = parameter(0.0, -1e6, 1e6)
+    collision_reward: float = parameter(0.0, -1e6, 1e6)
+    progress_reward: float = parameter(0.0, -1e6, 1e6)
+
+
+@struct.dataclass
+class GridState:
+    """State of `GridPathfinding`; positions are (row, column), 0-based, without margin.
+
+    Attributes:
+        time: ``int[]``.
+        map: ``int[]``, which map.
+        instance: ``int[]``, which given instance; 0 where starts are drawn.
+        position: ``int[A, 2]``.
+        goal: ``int[A, 2]``.
+        alive: ``bool[A]``; False after the arrival in "finish".
+        queue: ``int[A]``, goals reached in "restart".
+        visible: ``bool[A]``; False where the fault of `compat_visibility` hides an agent.
+    """
+
+    time: Array
+    map: Array
+    instance: Array
+    position: Array
+    goal: Array
+    alive: Array
+    queue: Array
+    visible: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class GridPathfinding(Environment):
+    """Agents on a grid with obstacles walk to their goals; two never share or swap cells.
+
+    Each reaches one goal and leaves ("finish"), all must stand on their goals at the same time
+    ("nothing"), or each gets a new goal whenever it arrives ("restart", the lifelong task).
+
+    **Agents and groups.** One group, ``agents``. In "finish" an agent that arrives is gone: it is not
+    alive, seen by nobody and in nobody's way.
+
+    **Actions.** 0 stay, 1 up, 2 down, 3 left, 4 right. All are open; a move into an obstacle does
+    nothing. With `mask_obstacles` moves into obstacles are closed.
+
+    **Observation.** A window ``int8[A, 1, 2r+1, 2r+1]`` around each agent, rows from top to bottom. Each
+    cell is a sum of
+
+    * 1: an obstacle; a line of them is around the map and nothing beyond that line,
+    * 2: an agent; in the middle is the agent itself,
+    * 4: its goal, pulled to the nearest cell of the window where it is outside,
+    * 8 d, with ``guide="distance"``: steps to its goal from that cell less those from its own cell,
+      limited to -15 .. 14; d = 15 where there is no way to the goal.
+
+    Networks take it apart; `flockax.envs.spec.unpack` does it for anybody.
+
+    **Reward.** To each agent ``arrival_reward`` on the step of an arrival ("finish", "restart"), or
+    ``arrival_reward`` to all when all stand on their goals ("nothing"); and the optional terms of
+    `GridParams`, 0 by default.
+
+    **End of episode.** Terminates when all have arrived ("finish") or all stand on their goals
+    ("nothing"); "restart" never terminates. Truncated after `horizon` steps.
+
+    **Parameters.** `GridParams`.
+
+    **Source.** POGEMA 1.4.0: collision rules, rewards, ends, observations (its "default" type, as
+    integers) and goal queues are equal step by step. Different: a dead agent sees nothing and both
+    terminated and truncated are never True; `terminated` is of the episode; new goals are drawn from
+    other random bits, and never the cell where the agent stands where only some cells may be goals;
+    under "soft" an agent that follows another is seen (there it may vanish for a step:
+    `compat_visibility` repeats that).
+
+    The rules use the order of agents ("priority" and "soft": the lower index gets a contested cell).
+
+    Attributes:
+        num_agents: at least 1.
+        size: rows of generated maps, or None for 16 (21 for "benchmark", whose maps have 17 to 21).
+        width: columns of generated maps, or None for as many as rows.
+        maps: which generator of `flockax.envs.pathfinding.generators` makes the maps; "benchmark" for
+            maps in the manner of the public benchmark's Random and Mazes sets in turn (whose own maps
+            have the seeds 0 to 127: train on others); or "given" for those of `from_maps` and
+            `from_instances`.
+        num_maps: how many maps; each episode draws one.
+        density: share of obstacles in "random" maps.
+        map_seed: seed of the first generated map; the next ones follow.
+        num_instances: given instances to draw episodes from, 0 to draw starts and goals.
+        queue_length: length of the longest given queue of goals.
+        collision: "priority", "block_both" or "soft" (see `flockax.envs.space.grid.resolve_moves`).
+        on_target: "finish", "nothing" or "restart".
+        obs_radius: ``r``, how far an agent sees.
+        guide: "none" or "distance".
+        mask_obstacles: close moves into obstacles in the action mask.
+        compat_visibility: repeat the fault of POGEMA 1.4.0 under "soft".
+    """
+
+    num_agents: int = 8
+    size: int | None = None
+    width: int | None = None
+    maps: str = "random"
+    num_maps: int = 64
+    density: float = 0.3
+    map_seed: int = 0
+    num_instances: int = 0
+    queue_length: int = 1
+    collision: str = "priority"
+    on_target: str = "finish"
+    obs_radius: int = 5
+    guide: str = "none"
+    mask_obstacles: bool = False
+    compat_visibility: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the fields.
+
+        Raises:
+            ValueError: naming the field, its value and what is allowed.
+        """
+        if self.size is None:
+            size = BENCHMARK_SIZE if self.maps == "benchmark" else DEFAULT_SIZE
+            object.__setattr__(self, "size", size)
+        if self.width is None:
+            object.__setattr__(self, "width", self.size)
+        require_int(self, "num_agents", 1, 10**6)
+        for name in ("size", "width"):
+            require_int(self, name, 1, 2**12)
+        require_int(self, "num_maps", 1, 10**6)
+        require_int(self, "map_seed", 0, 2**31 - 1)
+        require_int(self, "num_instances", 0, 10**6)
+        require_int(self, "queue_length", 1, 10**5)
+        require_int(self, "obs_radius", 1, 63)
+        require_choice(self, "maps", MAPS)
+        require_choice(self, "collision", grid.RULES)
+        require_choice(self, "on_target", ON_TARGET)
+        require_choice(self, "guide", ("none", "distance"))
+        for name in ("mask_obstacles", "compat_visibility"):
+            require_choice(self, name, (False, True))
+        number = isinstance(self.density, int | float) and not isinstance(self.density, bool)
+        if not number or not 0 <= self.density <= 1:
+            raise ValueError(f"GridPathfinding: density={self.density!r} is not a number in [0, 1]")
+        if self.compat_visibility and self.collision != "soft":
+            raise ValueError(
+                "GridPathfinding: compat_visibility=True is a fault of collision='soft', not of "
+                f"collision={self.collision!r}"
+            )
+        if self.maps == "benchmark" and (self.rows, self.columns) != (BENCHMARK_SIZE,) * 2:
+            raise ValueError(
+                f"GridPathfinding: size={self.size!r}, width={self.width!r} is not {BENCHMARK_SIZE}, "
+                "which maps='benchmark' has"
+            )
+        if self.maps != "given":
+            if self.num_instances:
+                raise ValueError(
+                    f"GridPathfinding: num_instances={self.num_instances!r} needs maps='given'"
+                )
+            map_sets.require_room(map_sets.generated(self.map_source), self.num_agents)
+
+    @property
+    def map_source(self) -> map_sets.MapSource:
+        """What the generated maps depend on."""
+        return map_sets.MapSource(
+            self.maps,
+            self.rows,
+            self.columns,
+            self.num_maps,
+            float(self.density),
+            self.map_seed,
+            self.obs_radius,
+            self.guide == "distance",
+        )
+
+    @property
+    def rows(self) -> int:
+        """``H``."""
+        return DEFAULT_SIZE if self.size is None else self.size
+
+    @property
+    def columns(self) -> int:
+        """``W``."""
+        return self.rows if self.width is None else self.width
+
+    @property
+    def side(self) -> int:
+        """``2r + 1``."""
+        return 2 * self.obs_radius + 1
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """One group of all agents."""
+        return (Group("agents", 0, self.num_agents, 0, grid.NUM_MOVES),)
+
+    @property
+    def action_spec(self) -> ActionSpec:
+        """Five moves."""
+        return DiscreteActions(self.num_agents, grid.NUM_MOVES)
+
+    @property
+    def feature_spec(self) -> ArraySpec:
+        """Windows of small integers."""
+        most = OBSTACLE | AGENT | GOAL
+        guided = self.guide == "distance"
+        low, high = (-UNKNOWN << FLAGS, (UNKNOWN << FLAGS) + most) if guided else (0, most)
+        shape = (self.num_agents, 1, self.side, self.side)
+        return ArraySpec(shape, "int8", low, high, flags=FLAGS)
+
+    @property
+    def global_state_spec(self) -> EntitySet:
+        """Time and obstacles; then for each agent where it is and where it goes."""
+        dtype, agents = float_dtype().name, self.num_agents
+        return EntitySet(
+            ArraySpec((1 + self.rows * self.columns,), dtype, 0, 1),
+            ArraySpec((agents, 4), dtype, 0, 1),
+            ArraySpec((agents,), "bool", 0, 1),
+        )
+
+    @property
+    def default_params(self) -> GridParams:
+        """Generated maps and the rewards of POGEMA.
+
+        Raises:
+            ValueError: for given maps, whose parameters come with the environment.
+        """
+        if self.maps == "given":
+            raise ValueError(
+                "GridPathfinding: maps='given' has no default parameters; "
+                "pass those that from_maps or from_instances returned"
+            )
+        return make_params(map_sets.generated(self.map_source), self.num_agents)
+
+    def obstacles(self, params: GridParams) -> Array:
+        """``bool[M, H, W]``: the maps, True where blocked; beyond a smaller map is no way out of it."""
+        r = self.obs_radius
+        return params.tables.board[:, r : r + self.rows, r : r + self.columns] != 0
+
+    def initial_state(self, key: Array, params: GridParams) -> GridState:
+        """A given instance, or a map with starts and goals, drawn uniformly."""
+        if self.num_instances:
+            return self.instance_state(params, jax.random.randint(key, (), 0, self.num_instances))
+        map_key, place_key = jax.random.split(key)
+        index = jax.random.randint(map_key, (), 0, self.num_maps, int_dtype())
+        start, goal = draw_pairs(place_key, params.tables, index, self.num_agents)
+        return self._start(index, jnp.zeros((), int_dtype()), self._pair(start), self._pair(goal))
+
+    def instance_state(self, params: GridParams, instance: Array) -> GridState:
+        """The start of a given instance.
+
+        Args:
+            params: parameters with instances.
+            instance: ``int[]`` in 0 .. I - 1.
+        """
+        instance = jnp.asarray(instance, int_dtype())
+        start, goal = params.starts[instance], params.goals[instance, :, 0]
+        return self._start(params.instance_map[instance], instance, start, goal)
+
+    def _start(self, index: Array, instance: Array, start: Array, goal: Array) -> GridState:
+        return GridState(
+            time=jnp.zeros((), int_dtype()),
+            map=index,
+            instance=instance,
+            position=start,
+            goal=goal,
+            alive=jnp.ones(self.num_agents, bool),
+            queue=jnp.zeros(self.num_agents, int_dtype()),
+            visible=jnp.ones(self.num_agents, bool),
+        )
+
+    def alive(self, state: GridState) -> Array:
+        """Who has not arrived, in "finish"; else all."""
+        return state.alive
+
+    def available(self, state: GridState, params: GridParams) -> Array | None:
+        """Closes moves into obstacles with `mask_obstacles`."""
+        if not self.mask_obstacles:
+            return None
+        board = params.tables.board[state.map].reshape(-1)
+        offsets = jnp.asarray(grid.move_offsets(self._stride), int_dtype())
+        return board[self._cell(state.position)[:, None] + offsets] == 0
+
+    def transition(
+        self, key: Array, state: GridState, action: Array, params: GridParams
+    ) -> Transition:
+        """All move by the collision rule; arrivals are rewarded, and leave or get new goals."""
+        before = state.position
+        board = params.tables.board[state.map]
+        cell = self._cell(before)
+        moved, wall, met = grid.resolve_moves(self.collision, board, cell, action, state.alive)
+        moves = jnp.asarray(grid.MOVES, int_dtype())[action]
+        position = jnp.where(moved[:, None], before + moves, before)
+        state = dataclasses.replace(state, position=position)
+        if self.compat_visibility:
+            state = dataclasses.replace(state, visible=self._seen(before, position, state.alive))
+        on_goal = jnp.all(position == state.goal, axis=-1) & state.alive
+        rewards = self._shaping(params, state, before, on_goal, wall | met)
+        everybody = jnp.all(on_goal | ~state.alive)
+        if self.on_target == "nothing":
+            rewards += params.arrival_reward * everybody
+            arrivals, terminated = everybody * self.num_agents, everybody
+        else:
+            rewards += params.arrival_reward * on_goal
+            arrivals, terminated = jnp.sum(on_goal), jnp.asarray(False)
+        if self.on_target == "finish":
+            state = dataclasses.replace(state, alive=state.alive & ~on_goal)
+            terminated = ~jnp.any(state.alive)
+        elif self.on_target == "restart":
+            queue = state.queue + on_goal
+            goal = jnp.where(
+                on_goal[:, None], self._next_goal(key, state, queue, params), state.goal
+            )
+            state = dataclasses.replace(state, goal=goal, queue=queue)
+        real = float_dtype()
+        metrics = {
+            "arrivals": arrivals.astype(real),
+            "on_goal": jnp.mean(on_goal | ~state.alive, dtype=real),
+            "agent_collisions": jnp.sum(met, dtype=real),
+            "obstacle_collisions": jnp.sum(wall, dtype=real),
+        }
+        return Transition(state=state, reward=rewards, terminated=terminated, metrics=metrics)
+
+    def _shaping(
+        self,
+        params: GridParams,
+        state: GridState,
+        before: Array,
+        on_goal: Array,
+        stopped: Array,
+    ) -> Array:
+        reward = jnp.where(on_goal, params.goal_reward, params.step_reward)
+        reward += params.collision_reward * stopped
+        if self.guide == "distance":
+            nearer = self._to_goal(params, state, before) - self._to_goal(
+                params, state, state.position
+            )
+            reward += params.progress_reward * nearer
+        return reward
+
+    def _next_goal(self, key: Array, state: GridState, queue: Array, params: GridParams) -> Array:
+        agents = jnp.arange(self.num_agents)
+        if self.num_instances:
+            length = params.queue_length[state.instance]
+            return params.goals[state.instance, agents, queue % length]
+        tables = params.tables
+        cell = self._cell(state.position)
+        first, count, rank = (
+            table[state.map, cell]
+            for table in (tables.goal_first, tables.goal_count, tables.goal_rank)
+        )
+        # One of the component's goals, the own cell left out.
+        others = jnp.maximum(count - (rank < count), 1)
+        drawn = jax.random.randint(key, (self.num_agents,), 0, others, int_dtype())
+        drawn += drawn >= rank
+        return self._pair(tables.goal_cells[state.map, first + drawn])
+
+    def features(self, state: GridState, params: GridParams) -> Array:
+        """Windows around the agents."""
+        r, side = self.obs_radius, self.side
+        board = params.tables.board[state.map]
+        seen = state.alive & state.visible
+        cell = self._cell(state.position)
+        there = grid.place(cell, seen, jnp.full(self.num_agents, AGENT, jnp.int8), board.size, 0)
+        row, column = state.position[:, 0], state.position[:, 1]
+        window = grid.windows(board + there.reshape(board.shape), row, column, side)
+        away = jnp.clip(state.goal - state.position, -r, r) + r
+        middle = away[:, 0] * side + away[:, 1]
+        cells = jnp.arange(side * side).reshape(side, side)
+        window |= jnp.where(cells == middle[:, None, None], jnp.int8(GOAL), jnp.int8(0))
+        if self.guide == "distance":
+            window += self._relative_distance(params, state) << FLAGS
+        return window[:, None]
+
+    def _relative_distance(self, params: GridParams, state: GridState) -> Array:
+        """``int8[A, S, S]``: steps to the goal from each cell less those from the middle."""
+        r, side, guide = self.obs_radius, self.side, params.guide
+        rank = guide.rank[state.map, self._cell(state.goal)]
+
+        def one(rank: Array, position: Array) -> Array:
+            start = (state.map, rank, position[0], position[1])
+            return jax.lax.dynamic_slice(guide.distance, start, (1, 1, side, side))[0, 0]
+
+        distance = jax.vmap(one)(rank, state.position)
+        own = distance[:, r, r][:, None, None]
+        relative = jnp.clip(distance - own, -UNKNOWN, UNKNOWN - 1)
+        return jnp.where(distance == UNREACHABLE, UNKNOWN, relative).astype(jnp.int8)
+
+    def _to_goal(self, params: GridParams, state: GridState, position: Array) -> Array:
+        """``int[A]``: steps from each position to the agent's goal."""
+        guide, r = params.guide, self.obs_radius
+        rank = guide.rank[state.map, self._cell(state.goal)]
+        steps = guide.distance[state.map, rank, position[:, 0] + r, position[:, 1] + r]
+        return steps.astype(int_dtype())
+
+    def global_state(self, state: GridState, params: GridParams | None = None) -> EntitySet:
+        """Time over horizon and obstacles; position and goal of each agent, in parts of the map."""
+        params = self.default_params if params is None else params
+        real = float_dtype()
+        scale = jnp.asarray([self.rows, self.columns], real)
+        where = jnp.concatenate([state.position / scale, state.goal / scale], axis=1)
+        time = (state.time / params.horizon).astype(real)
+        walls = self.obstacles(params)[state.map].reshape(-1)
+        return EntitySet(
+            own=jnp.concatenate([time[None], walls.astype(real)]),
+            entities=jnp.where(state.alive[:, None], where, 0).astype(real),
+            mask=state.alive,
+        )
+
+    def scene(self, params: GridParams | None = None) -> Any:
+        """The map, rings for goals, discs for agents; who stands on its goal is highlighted."""
+        from flockax.envs.pathfinding.picture import make_scene
+
+        params = self.default_params if params is None else params
+        return make_scene(self.obstacles(params), self.num_agents)
+
+    def frame(self, state: GridState, params: GridParams | None = None) -> dict[str, Any]:
+        """Positions by layer."""
+        from flockax.envs.pathfinding.picture import make_frame
+
+        params = self.default_params if params is None else params
+        walls = None if self.num_maps == 1 else self.obstacles(params)[state.map]
+        return make_frame(walls, self.rows, state.position, state.goal, state.alive)
+
+    def _seen(self, before: Array, position: Array, alive: Array) -> Array:
+        # POGEMA 1.4.0 clears and sets its board agent by agent: whoever moves to a cell that a higher
+        # index leaves is wiped out again.
+        size = (self.rows + 2 * self.obs_radius) * self._stride
+        ids = jnp.arange(self.num_agents, dtype=int_dtype())
+        owner = grid.place(self._cell(before), alive, ids, size, -1)
+        return owner[self._cell(position)] <= ids
+
+    @property
+    def _stride(self) -> int:
+        return self.columns + 2 * self.obs_radius
+
+    def _cell(self, position: Array) -> Array:
+        """The number on the board of ``int[..., 2]`` positions."""
+        r = self.obs_radius
+        return (position[..., 0] + r) * self._stride + position[..., 1] + r
+
+    def _pair(self, cell: Array) -> Array:
+        """``int[..., 2]``: the position of a cell of the board."""
+        r = self.obs_radius
+        return jnp.stack([cell // self._stride - r, cell % self._stride - r], axis=-1)
+
+
+def make_params(
+    found: map_sets.MapSet, num_agents: int, instances: Mapping[str, np.ndarray] | None = None
+) -> GridParams:
+    """The parameters for a set of maps.
+
+    Args:
+        found: the maps with their tables.
+        num_agents: ``A``.
+        instances: the fields of `GridParams` that describe given instances, or None for none.
+    """
+    none = {
+        "instance_map": np.zeros(0, np.int64),
+        "starts": np.zeros((0, num_agents, 2), np.int64),
+        "goals": np.zeros((0, num_agents, 1, 2), np.int64),
+        "queue_length": np.zeros((0, num_agents), np.int64),
+    }
+    guide = () if found.guide is None else found.guide
+    params: GridParams = as_arrays(
+        GridParams(tables=found.tables, guide=guide, **(instances or none))
+    )
+    return params
