@@ -69,7 +69,7 @@ def from_goals(obstacles: Array, goals: Array) -> Array:
     obstacles, goals = jnp.asarray(obstacles, bool), jnp.asarray(goals, jnp.int32)
     batch, (height, width) = obstacles.shape[:-2], obstacles.shape[-2:]
     if goals.ndim < 2 or goals.shape[-1] != 2 or goals.shape[:-2] != batch:
-        wanted = f"({', '.join(map(str, (*batch, 'G', 2)))}) as obstacles of shape {obstacles.shape} want"
+        wanted = f"({', '.join(map(str, (*batch, 'G', 2)))}) as obstacles of {obstacles.shape} want"
         raise ValueError(f"goals has shape {goals.shape}, not {wanted}")
     count, maps = goals.shape[-2], math.prod(batch)
     boards = obstacles.reshape(maps, height, width)

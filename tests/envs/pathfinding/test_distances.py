@@ -152,7 +152,7 @@ def test_leading_axes_and_vmap():
 
 @pytest.mark.parametrize("goals", [(4, 2), (3, 4, 2), (2, 4, 3), (2,)])
 def test_shapes_that_do_not_fit_are_refused(goals):
-    message = r"goals has shape .* not \(2, G, 2\) as obstacles of shape \(2, 5, 6\) want"
+    message = r"goals has shape .* not \(2, G, 2\) as obstacles of \(2, 5, 6\) want"
     with pytest.raises(ValueError, match=message):
         from_goals(np.zeros((2, 5, 6), bool), np.zeros(goals, int))
 
