@@ -98,6 +98,7 @@ def measure(config: Config) -> dict[str, Any]:
         The object that ``--json`` prints.
     """
     require_at_least(0, horizon=config.horizon, key=config.key)
+    runs.require_target(config.policy)
     maps = load_maps(config.maps)
     given = load_instance_set(config.instances, maps)
     counts = config.counts(given)

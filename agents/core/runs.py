@@ -228,10 +228,19 @@ def find(
             raise ValueError(f"policy {target!r} needs an environment: --env ID")
         params = env.default_params if params is None else params
         return Player(POLICIES[target][1](env, params), env, params, env_id, stacked=False)
-    if not Path(target).exists():
+    require_target(target)
+    return load(target)
+
+
+def require_target(target: str) -> None:
+    """Refuses what is neither the name of a policy nor a folder.
+
+    Raises:
+        ValueError: with the known policies.
+    """
+    if target not in POLICIES and not Path(target).exists():
         known = ", ".join(POLICIES)
         raise ValueError(f"{target!r} is neither the folder of a run nor a policy ({known})")
-    return load(target)
 
 
 def load_opponents(specs: tuple[str, ...] | list[str], env: Environment) -> dict[str, Policy]:

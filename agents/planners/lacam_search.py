@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import random
 import time
-from array import array
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from flockax.envs.space.grid import MOVES
+from flockax.agents.planners.lacam_graph import FAR, cell_numbers, distances, neighbours
 
 _NOBODY = -1
-_FAR = 2**30  # the distance from where no way leads
 
 
 def solve(
@@ -56,50 +54,18 @@ def solve(
     return search.paths
 
 
-def validate_plan(obstacles: Any, paths: Any, starts: Any = None, goals: Any = None) -> None:
-    """Checks paths.
-
-    Args:
-        obstacles: ``bool[H, W]``.
-        paths: ``int[T + 1, A, 2]``.
-        starts: ``int[A, 2]``, or None for any.
-        goals: ``int[A, 2]``, or None for any.
-
-    Raises:
-        ValueError: naming step and agents, for a cell that is blocked or outside, a step longer than one
-            cell, two agents in one cell or changing places, or wrong ends.
-    """
-    walls, paths = np.asarray(obstacles, bool), np.asarray(paths)
-    inside = np.all((paths >= 0) & (paths < walls.shape), axis=-1)
-    height, width = walls.shape
-    cell = np.where(inside, paths[..., 0] * width + paths[..., 1], 0)
-    _refuse(~inside | walls.reshape(-1)[cell], "is in an obstacle or outside")
-    _refuse(np.abs(np.diff(paths, axis=0)).sum(-1) > 1, "moves farther than one cell from")
-    for step, cells in enumerate(cell):
-        if len(set(cells)) < len(cells):
-            raise ValueError(f"step {step}: two agents are in one cell")
-    for step, (before, after) in enumerate(zip(cell[:-1], cell[1:], strict=True)):
-        moves = {(a, b) for a, b in zip(before, after, strict=True) if a != b}
-        if any((b, a) in moves for a, b in moves):
-            raise ValueError(f"step {step}: two agents change places")
-    for name, row, ends in (("start", 0, starts), ("goal", -1, goals)):
-        if ends is not None:
-            _refuse(np.any(paths[row] != np.asarray(ends), axis=-1)[None], f"is not at its {name}")
-
-
-def _refuse(wrong: np.ndarray, what: str) -> None:
-    if wrong.any():
-        step, agent = (int(x[0]) for x in np.nonzero(wrong))
-        raise ValueError(f"agent {agent} {what} at step {step}")
-
-
 class _Node:
     """A configuration."""
 
     __slots__ = ("cells", "cost", "left", "next", "order", "parent", "priority", "tree")
 
     def __init__(
-        self, cells: tuple[int, ...], parent: _Node | None, priority: list[float], cost: int, left: int
+        self,
+        cells: tuple[int, ...],
+        parent: _Node | None,
+        priority: list[float],
+        cost: int,
+        left: int,
     ):
         self.cells = cells
         self.parent = parent
@@ -126,13 +92,13 @@ class Search:
         self.exhausted = False
         self._walls = np.asarray(obstacles, bool)
         start, self._goal = (
-            _as_cells(self._walls, name, x) for name, x in (("starts", starts), ("goals", goals))
+            cell_numbers(self._walls, name, x) for name, x in (("starts", starts), ("goals", goals))
         )
         if len(start) != len(self._goal):
             raise ValueError(f"goals has {len(self._goal)} agents, starts {len(start)}")
         self._random = random.Random(seed).random
-        self._near = _neighbours(self._walls)
-        self._distance = _distances(self._walls, self._goal)
+        self._near = neighbours(self._walls)
+        self._distance = distances(self._walls, self._goal)
         self._now = [_NOBODY] * self._walls.size
         self._next = [_NOBODY] * self._walls.size
         self._to = [_NOBODY] * len(start)
@@ -141,7 +107,7 @@ class Search:
         self._tried = [0] * len(start)
         self._pulls = [_NOBODY] * len(start)
         left = [self._distance[i][cell] for i, cell in enumerate(start)]
-        self._solvable = max(left, default=0) < _FAR
+        self._solvable = max(left, default=0) < FAR
         first = [distance / self._walls.size for distance in left]
         self._first = _Node(self._cells, None, first, 0, sum(left))
 
@@ -200,9 +166,7 @@ class Search:
         ends = zip(before, after, self._goal, strict=True)
         return sum(not a == b == goal for a, b, goal in ends)
 
-    def _rewire(
-        self, node: _Node, child: _Node, stack: list[_Node], found: _Node | None
-    ) -> None:
+    def _rewire(self, node: _Node, child: _Node, stack: list[_Node], found: _Node | None) -> None:
         """A new way to a known configuration: it and what follows it may have become cheaper."""
         if child in node.next:
             return
@@ -301,16 +265,16 @@ class Search:
     def _swap_partner(self, agent: int, best: int) -> int:
         """With whom the agent has to change places, which takes a cell with three ways."""
         here = self._cells[agent]
-        other = self._now[best]
-        if other not in (_NOBODY, agent) and self._to[other] == _NOBODY:
-            if self._must_swap(agent, other, here, best) and self._can_swap(best, here):
-                return other
         if best == here:
             return _NOBODY
+        other = self._now[best]
+        ahead = other != _NOBODY and self._to[other] == _NOBODY
+        if ahead and self._must_swap(agent, other, here, best) and self._can_swap(best, here):
+            return other
         # Somebody behind may need the agent to go on past a crossing first.
         for cell in self._near[here][:-1]:
             other = self._now[cell]
-            if other == _NOBODY or cell == best or self._to[other] != _NOBODY:
+            if other == _NOBODY or cell == best:
                 continue
             if self._must_swap(other, agent, here, best) and self._can_swap(best, here):
                 return other
@@ -347,55 +311,3 @@ class Search:
                 if agent == _NOBODY or len(self._near[cell]) > 2 or self._goal[agent] != cell:
                     ways.append(cell)
         return ways
-
-
-def _as_cells(walls: np.ndarray, name: str, positions: Any) -> list[int]:
-    positions = np.asarray(positions)
-    if positions.ndim != 2 or positions.shape[1] != 2:
-        raise ValueError(f"{name} has shape {positions.shape}, not (A, 2)")
-    seen: dict[tuple[int, int], int] = {}
-    for agent, (row, column) in enumerate(positions.tolist()):
-        at = f"{name}[{agent}] = ({row}, {column})"
-        if not (0 <= row < walls.shape[0] and 0 <= column < walls.shape[1]):
-            raise ValueError(f"{at} is outside of a map of shape {walls.shape}")
-        if walls[row, column]:
-            raise ValueError(f"{at} is in an obstacle")
-        if (row, column) in seen:
-            raise ValueError(f"{at} is the same as {name}[{seen[row, column]}]")
-        seen[row, column] = agent
-    return [row * walls.shape[1] + column for row, column in positions.tolist()]
-
-
-def _neighbours(walls: np.ndarray) -> list[tuple[int, ...]]:
-    """The cells next to each free cell, and at the end the cell itself."""
-    height, width = walls.shape
-    free = np.pad(~walls, 1)
-    near: list[tuple[int, ...]] = []
-    for cell in range(walls.size):
-        row, column = divmod(cell, width)
-        around = [
-            int((row + r) * width + column + c)
-            for r, c in [*MOVES[1:], MOVES[0]]
-            if free[row + r + 1, column + c + 1]
-        ]
-        near.append(() if walls[row, column] else tuple(around))
-    return near
-
-
-def _distances(walls: np.ndarray, goals: Sequence[int]) -> list[array[int]]:
-    """Steps from every cell to each goal; `_FAR` where no way leads."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import dijkstra
-
-    index = np.arange(walls.size).reshape(walls.shape)
-    edges = []
-    for a, b in (((index[1:], index[:-1])), ((index[:, 1:], index[:, :-1]))):
-        open_edge = ~walls.reshape(-1)[a] & ~walls.reshape(-1)[b]
-        edges.append(np.stack([a[open_edge], b[open_edge]]))
-    row, column = np.concatenate(edges, axis=1)
-    graph = coo_array((np.ones(row.size, np.int8), (row, column)), (walls.size, walls.size)).tocsr()
-    rows = []
-    for goal in goals:
-        steps = dijkstra(graph, directed=False, indices=goal, unweighted=True)
-        rows.append(array("i", np.where(np.isfinite(steps), steps, _FAR).astype(np.intc).tobytes()))
-    return rows

@@ -12,6 +12,7 @@ obstacles. No two agents set the same bit of a cell, so that adding and subtract
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -32,14 +33,63 @@ _NO_PATH = 1 << 13
 _ORDERS = np.array(list(itertools.permutations(range(NUM_MOVES))), np.int32)
 
 
-def reserve(table: Array, cells: Array, sign: int, columns: int) -> Array:
+@dataclasses.dataclass(frozen=True)
+class Board:
+    """A map with its margin.
+
+    Attributes:
+        shape: ``(H, W)`` of the map.
+        window: ``w``, the width of the margin.
+    """
+
+    shape: tuple[int, int]
+    window: int
+
+    @property
+    def columns(self) -> int:
+        """Cells of a row with its margins."""
+        return self.shape[1] + 2 * self.window
+
+    @property
+    def size(self) -> int:
+        """``V``, the number of cells; as the number of a cell, that of agents that are gone."""
+        return (self.shape[0] + 2 * self.window) * self.columns
+
+    @property
+    def side(self) -> int:
+        """``S = 2w + 1``, of the square that an agent can reach."""
+        return 2 * self.window + 1
+
+    def cell(self, position: Array) -> Array:
+        """``int32[...]``: numbers of positions ``int32[..., 2]``."""
+        return (position[..., 0] + self.window) * self.columns + position[..., 1] + self.window
+
+    def on_map(self, cell: Array) -> Array:
+        """``int32[...]``: numbers on the map without margin, of the nearest cell for those in it."""
+        row = jnp.clip(cell // self.columns - self.window, 0, self.shape[0] - 1)
+        column = jnp.clip(cell % self.columns - self.window, 0, self.shape[1] - 1)
+        return row * self.shape[1] + column
+
+    def square(self, cell: Array) -> Array:
+        """``int32[S * S, B]``: the cells around those of ``int32[B]``."""
+        along = np.arange(-self.window, self.window + 1, dtype=np.int32)
+        return cell + (along[:, None] * self.columns + along).reshape(-1, 1)
+
+    def margined(self, walls: np.ndarray) -> np.ndarray:
+        """``int8[M, V]``: `WALL` where maps ``bool[M, H, W]`` have obstacles and in the margin."""
+        width = (self.window, self.window)
+        board = np.pad(walls, ((0, 0), width, width), constant_values=True)
+        return board.reshape(len(walls), -1) * np.int8(WALL)
+
+
+def reserve(table: Array, cells: Array, sign: int, board: Board) -> Array:
     """Enters paths into a table of reservations, or takes them out.
 
     Args:
         table: ``int8[w, V, B]``.
         cells: ``int32[w + 1, ..., B]``, paths from now on.
         sign: 1 to enter, -1 to take out.
-        columns: ``C``, the width of the board with its margins.
+        board: the board.
 
     Returns:
         The table.
@@ -48,10 +98,10 @@ def reserve(table: Array, cells: Array, sign: int, columns: int) -> Array:
     time = jnp.arange(len(after)).reshape((-1,) + (1,) * (after.ndim - 1))
     batch = jnp.arange(cells.shape[-1])
     taken = jnp.full(after.shape, sign * TAKEN, jnp.int8)
-    # After a move up (-C) nobody may come down into the cell, and so on.
-    swaps = {-columns: 1 << 1, columns: 1 << 0, -1: 1 << 3, 1: 1 << 2}
+    # After a move up (a row less) nobody may come down into the cell, and so on.
+    swaps = {-board.columns: 1 << 1, board.columns: 1 << 0, -1: 1 << 3, 1: 1 << 2}
     swap = sum(jnp.where(after - before == step, bit, 0) for step, bit in swaps.items())
-    swap = jnp.where(after == table.shape[1], 0, sign * swap).astype(jnp.int8)
+    swap = jnp.where(after == board.size, 0, sign * swap).astype(jnp.int8)
     table = table.at[time, after, batch].add(taken, mode="drop")
     return table.at[time, before, batch].add(swap, mode="drop")
 
@@ -81,7 +131,13 @@ def delay(cells: Array, goal: Array, at_start: Array, at_end: Array, on_target: 
 
 
 def best_path(
-    table: Array, start: Array, goal: Array, ahead: Array, order: Array, columns: int, on_target: str
+    table: Array,
+    start: Array,
+    goal: Array,
+    ahead: Array,
+    order: Array,
+    board: Board,
+    on_target: str,
 ) -> tuple[Array, Array]:
     """The path of least cost that keeps clear of what is reserved.
 
@@ -97,29 +153,22 @@ def best_path(
             cells around `start`, less that from `start`.
         order: ``int32[B]`` below `NUM_ORDERS`: which permutation of the moves, in lexicographic order,
             decides between equally good ones.
-        columns: ``C``, the width of the board with its margins.
+        board: the board.
         on_target: as in `GridPathfinding`.
 
     Returns:
         ``(cells int32[w + 1, B], found bool[B])``; cells mean nothing where no path was found.
     """
-    window, side, size = len(table), 2 * len(table) + 1, start.shape[0]
+    window, shape = board.window, (board.side, board.side, start.shape[0])
     # Nobody gets farther than the window is long: the rest of the board does not matter.
-    square = start + square_offsets(window, columns)[:, None]
-    shape = (side, side, size)
-    layers = table.at[:, square, jnp.arange(size)].get(mode="clip").reshape(window, *shape)
+    square = board.square(start)
+    layers = table.at[:, square, jnp.arange(shape[2])].get(mode="clip").reshape(window, *shape)
     end = jnp.clip(ahead, -window, window).astype(jnp.int16).reshape(shape) * _STEP
     ranks = jnp.asarray(np.argsort(_ORDERS, axis=1), jnp.int16)[order].T
     value, ways = _programme(layers, end, (square == goal).reshape(shape), ranks, on_target)
-    moves = jnp.stack([jnp.asarray(_ORDERS)[order].T, _first_order(size)])
-    cells = _follow(ways, moves, start, goal, table.shape[1], columns, on_target)
+    moves = jnp.stack([jnp.asarray(_ORDERS)[order].T, _first_order(shape[2])])
+    cells = _follow(ways, moves, start, goal, board, on_target)
     return cells, value[window, window] < _NO_PATH // 2
-
-
-def square_offsets(window: int, columns: int) -> np.ndarray:
-    """``int32[S * S]``: what to add to a cell for those of the square around it."""
-    along = np.arange(-window, window + 1, dtype=np.int32)
-    return (along[:, None] * columns + along).reshape(-1)
 
 
 def _first_order(size: int) -> Array:
@@ -183,8 +232,7 @@ def _follow(
     moves: Array,
     start: Array,
     goal: Array,
-    gone: int,
-    columns: int,
+    board: Board,
     on_target: str,
 ) -> Array:
     """``int32[w + 1, B]``: the cells to which the best moves lead.
@@ -194,13 +242,12 @@ def _follow(
         moves: ``int32[2, 5, B]``, the move of each rank, before and after the arrival.
         start: ``int32[B]``.
         goal: ``int32[B]``.
-        gone: ``V``.
-        columns: ``C``.
+        board: the board.
         on_target: as in `GridPathfinding`.
     """
-    window, phases, side = ways.shape[:3]
+    phases, side = ways.shape[1:3]
     batch = jnp.arange(start.shape[0])
-    steps = jnp.asarray(MOVES @ np.array([columns, 1]), jnp.int32)
+    steps = jnp.asarray(MOVES @ np.array([board.columns, 1]), jnp.int32)
     steps_here = jnp.asarray(MOVES @ np.array([side, 1]), jnp.int32)
 
     def forth(state: tuple[Array, Array, Array], way: Array) -> Any:
@@ -209,9 +256,9 @@ def _follow(
         rank = way.reshape(phases, side * side, -1)[phase, here, batch]
         move = moves[phase, rank.astype(jnp.int32), batch]
         cell, here = cell + steps[move], here + steps_here[move]
-        seen = jnp.where(arrived == 1, gone, cell) if on_target == "finish" else cell
+        seen = jnp.where(arrived == 1, board.size, cell) if on_target == "finish" else cell
         return (cell, here, arrived | (cell == goal)), seen
 
-    middle = jnp.full(start.shape, window * side + window, jnp.int32)
+    middle = jnp.full(start.shape, side * side // 2, jnp.int32)
     state = (start, middle, jnp.zeros(start.shape, jnp.int32))
     return jnp.concatenate([start[None], lax.scan(forth, state, ways)[1]])

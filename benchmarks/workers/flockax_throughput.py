@@ -11,9 +11,9 @@ from rollout import Game, throughput_handlers
 from flockax.envs import VectorEnv, make
 
 
-def make_game(env: str, num_envs: int, stagger: bool, fields: dict[str, Any]) -> Game:
+def make_game(env: str, num_envs: int, stagger: bool, fields: dict[str, Any] | None = None) -> Game:
     """Our environment as a `Game`; `stagger` spreads the first ends of the episodes evenly."""
-    environment = make(env, **fields)
+    environment = make(env, **(fields or {}))
     vector = VectorEnv(environment, num_envs)
 
     def step(key, state, action):

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from flockax.envs.pathfinding import map_sets
-from flockax.envs.pathfinding.grid_pathfinding import GridParams, GridPathfinding, make_params
+from flockax.envs.pathfinding.grid_data import GridParams, make_params
+from flockax.envs.pathfinding.grid_pathfinding import GridPathfinding
 from flockax.envs.pathfinding.maps import GridMap, Instance
 
 

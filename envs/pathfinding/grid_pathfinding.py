@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
 from flockax.envs.environment import Environment, Transition
-from flockax.envs.parameters import as_arrays, parameter, require_choice, require_int
+from flockax.envs.parameters import require_choice, require_int
 from flockax.envs.pathfinding import map_sets
 from flockax.envs.pathfinding.distances import UNREACHABLE
 from flockax.envs.pathfinding.generators import KINDS
-from flockax.envs.pathfinding.map_tables import MapTables, draw_pairs
+from flockax.envs.pathfinding.grid_data import GridParams, GridState, make_params
+from flockax.envs.pathfinding.map_tables import draw_pairs
 from flockax.envs.space import grid
 from flockax.envs.spec import (
     ActionSpec,
@@ -37,65 +36,6 @@ ON_TARGET = ("finish", "nothing", "restart")
 OBSTACLE, AGENT, GOAL = 1, 2, 4  # bits of a cell in a window
 FLAGS = 3  # how many there are; above them is the relative distance
 UNKNOWN = 15  # the relative distance of a cell from which there is no way
-
-
-@struct.dataclass
-class GridParams:
-    """Numbers, maps and instances of `GridPathfinding`.
-
-    Attributes:
-        horizon: steps until truncation.
-        arrival_reward: for reaching a goal ("finish", "restart"), or to all when all stand on their
-            goals ("nothing").
-        step_reward: each step to an agent that does not stand on its goal after it.
-        goal_reward: each step to an agent that stands on its goal after it.
-        collision_reward: each time an obstacle or another agent stops a move.
-        progress_reward: for each step nearer to the goal (negative for going away); with a guide only.
-        tables: the maps, see `MapTables`.
-        guide: distances that agents see, or an empty tuple.
-        instance_map: ``int[I]``, the map of each given instance.
-        starts: ``int[I, A, 2]``.
-        goals: ``int[I, A, K, 2]``, goals in their order; after the last comes the first again.
-        queue_length: ``int[I, A]``, how many of the K are there.
-    """
-
-    tables: MapTables
-    guide: Any
-    instance_map: Any
-    starts: Any
-    goals: Any
-    queue_length: Any
-    horizon: int = parameter(64, 1, 2**30)
-    arrival_reward: float = parameter(1.0, -1e6, 1e6)
-    step_reward: float = parameter(0.0, -1e6, 1e6)
-    goal_reward: float = parameter(0.0, -1e6, 1e6)
-    collision_reward: float = parameter(0.0, -1e6, 1e6)
-    progress_reward: float = parameter(0.0, -1e6, 1e6)
-
-
-@struct.dataclass
-class GridState:
-    """State of `GridPathfinding`; positions are (row, column), 0-based, without margin.
-
-    Attributes:
-        time: ``int[]``.
-        map: ``int[]``, which map.
-        instance: ``int[]``, which given instance; 0 where starts are drawn.
-        position: ``int[A, 2]``.
-        goal: ``int[A, 2]``.
-        alive: ``bool[A]``; False after the arrival in "finish".
-        queue: ``int[A]``, goals reached in "restart".
-        visible: ``bool[A]``; False where the fault of `compat_visibility` hides an agent.
-    """
-
-    time: Array
-    map: Array
-    instance: Array
-    position: Array
-    goal: Array
-    alive: Array
-    queue: Array
-    visible: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,13 +82,15 @@ class GridPathfinding(Environment):
 
     Attributes:
         num_agents: at least 1.
-        size: rows of generated maps, or None for 16 (21 for "benchmark", whose maps have 17 to 21).
+        size: rows of generated maps, or None for 16 (21 for "benchmark", whose maps have 17 to 21);
+            files and given maps have their own.
         width: columns of generated maps, or None for as many as rows.
         maps: which generator of `flockax.envs.pathfinding.generators` makes the maps; "benchmark" for
             maps in the manner of the public benchmark's Random and Mazes sets in turn (whose own maps
-            have the seeds 0 to 127: train on others); or "given" for those of `from_maps` and
-            `from_instances`.
-        num_maps: how many maps; each episode draws one.
+            have the seeds 0 to 127: train on others); the path of a file or folder of maps that
+            `flockax.envs.pathfinding.formats.load_maps` reads; or "given" for those of `from_maps`
+            and `from_instances`.
+        num_maps: how many maps; each episode draws one. Of a file all are taken.
         density: share of obstacles in "random" maps.
         map_seed: seed of the first generated map; the next ones follow.
         num_instances: given instances to draw episodes from, 0 to draw starts and goals.
@@ -183,6 +125,12 @@ class GridPathfinding(Environment):
         Raises:
             ValueError: naming the field, its value and what is allowed.
         """
+        if self.maps not in MAPS:
+            found = map_sets.read(self.maps, MAPS)
+            shapes = np.array([m.shape for m in found])
+            for name, value in zip(("size", "width"), shapes.max(axis=0), strict=True):
+                object.__setattr__(self, name, int(value))
+            object.__setattr__(self, "num_maps", len(found))
         if self.size is None:
             size = BENCHMARK_SIZE if self.maps == "benchmark" else DEFAULT_SIZE
             object.__setattr__(self, "size", size)
@@ -196,7 +144,6 @@ class GridPathfinding(Environment):
         require_int(self, "num_instances", 0, 10**6)
         require_int(self, "queue_length", 1, 10**5)
         require_int(self, "obs_radius", 1, 63)
-        require_choice(self, "maps", MAPS)
         require_choice(self, "collision", grid.RULES)
         require_choice(self, "on_target", ON_TARGET)
         require_choice(self, "guide", ("none", "distance"))
@@ -505,26 +452,3 @@ class GridPathfinding(Environment):
         """``int[..., 2]``: the position of a cell of the board."""
         r = self.obs_radius
         return jnp.stack([cell // self._stride - r, cell % self._stride - r], axis=-1)
-
-
-def make_params(
-    found: map_sets.MapSet, num_agents: int, instances: Mapping[str, np.ndarray] | None = None
-) -> GridParams:
-    """The parameters for a set of maps.
-
-    Args:
-        found: the maps with their tables.
-        num_agents: ``A``.
-        instances: the fields of `GridParams` that describe given instances, or None for none.
-    """
-    none = {
-        "instance_map": np.zeros(0, np.int64),
-        "starts": np.zeros((0, num_agents, 2), np.int64),
-        "goals": np.zeros((0, num_agents, 1, 2), np.int64),
-        "queue_length": np.zeros((0, num_agents), np.int64),
-    }
-    guide = () if found.guide is None else found.guide
-    params: GridParams = as_arrays(
-        GridParams(tables=found.tables, guide=guide, **(instances or none))
-    )
-    return params

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -70,13 +71,35 @@ def make_set(maps: Sequence[GridMap], radius: int, guide: bool) -> MapSet:
 
 
 @functools.lru_cache(maxsize=8)
+def read(path: str, kinds: tuple[str, ...]) -> tuple[GridMap, ...]:
+    """The maps of a file or folder.
+
+    Args:
+        path: of the file or folder.
+        kinds: what may stand in its place, for the message.
+
+    Raises:
+        ValueError: there is no such file, or it holds no maps.
+    """
+    from flockax.envs.pathfinding.formats import load_maps
+
+    if not isinstance(path, str) or not Path(path).exists():
+        raise ValueError(
+            f"GridPathfinding: maps={path!r} is neither a file nor one of {', '.join(kinds)}"
+        )
+    return tuple(load_maps(path).values())
+
+
+@functools.lru_cache(maxsize=8)
 def generated(source: MapSource) -> MapSet:
-    """The generated maps of some settings."""
+    """The maps of some settings, generated or read."""
     seeds = range(source.map_seed, source.map_seed + source.num_maps)
     shape = (source.size, source.width, source.density)
     if source.maps == "benchmark":
         kinds = benchmark_maps.benchmark_random, benchmark_maps.benchmark_maze
         maps = [kinds[seed % 2](seed) for seed in seeds]
+    elif source.maps not in generators.KINDS:
+        maps = list(read(source.maps, generators.KINDS))
     else:
         maps = [generators.generate(source.maps, seed, *shape) for seed in seeds]
     return make_set(maps, source.obs_radius, source.guide)

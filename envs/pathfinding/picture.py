@@ -39,15 +39,13 @@ def make_scene(obstacles: Any, num_agents: int) -> Scene:
         layers.append(Layer("walls", "square", height * width, 0.5, Palette.OBSTACLE, label=""))
     agents = colored(num_agents)
     for i, members in enumerate(agents):
-        label = "goals" if i == 0 else ""
-        layers.append(Layer(f"goals {i}", "ring", len(members), 0.36, COLORS[i], label=label))
+        layers.append(Layer(f"goals {i}", "ring", len(members), 0.36, COLORS[i], label=""))
     for i, members in enumerate(agents):
         name = "agents" if i == 0 else f"agents {i}"
-        look = {"label": "agents" if i == 0 else "", "trail": TRAIL}
-        layers.append(Layer(name, "disc", len(members), 0.3, COLORS[i], **look))
+        layers.append(Layer(name, "disc", len(members), 0.3, COLORS[i], label="", trail=TRAIL))
     return Scene(
         bounds=(0, width, 0, height),
-        title="grid_pathfinding",
+        title=f"{num_agents} discs go to rings of their colour",
         groups=("agents",),
         readouts=("arrivals", "on_goal", "agent_collisions"),
         cells=walls[0] if maps == 1 else None,

@@ -127,7 +127,7 @@ def test_given_instances_come_up_each_with_its_map_and_queue():
         ({"compat_visibility": True}, "is a fault of collision='soft'"),
         ({"num_instances": 3}, "needs maps='given'"),
         ({"maps": "benchmark", "size": 10}, "is not 21"),
-        ({"maps": "city"}, "maps='city' is not one of"),
+        ({"maps": "city"}, "maps='city' is neither a file nor one of random, maze"),
     ],
 )
 def test_what_makes_no_sense_is_refused(fields, message):
@@ -143,3 +143,16 @@ def test_given_maps_have_no_defaults():
         from_maps([])
     with pytest.raises(ValueError, match="num_agents=9 is too many"):
         from_maps([MAZE], num_agents=9)
+
+
+def test_maps_may_come_from_a_file(tmp_path):
+    rows = ["...#.", "##.#.", "...#.", ".###.", "....."]
+    path = tmp_path / "maze.map"
+    path.write_text(
+        "type octile\nheight 5\nwidth 5\nmap\n" + "\n".join(rows).replace("#", "@") + "\n"
+    )
+    env = make("grid_pathfinding", maps=str(path), num_agents=2)
+    assert (env.size, env.width, env.num_maps) == (5, 5, 1)
+    np.testing.assert_array_equal(env.obstacles(env.default_params)[0], MAZE)
+    with pytest.raises(ValueError, match="num_agents=9 is too many for map 'maze"):
+        make("grid_pathfinding", maps=str(path), num_agents=9)
