@@ -75,5 +75,29 @@ def _branch(
     return call(pred, leaves)
 
 
+def merge_batches(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Makes `jax.vmap` of a batched function widen its batch instead of rewriting its loops.
+
+    Args:
+        function: of arrays with one leading axis of equal size, returning one such array, in which a
+            row depends on the rows of the arguments at the same place only.
+
+    Returns:
+        A function of the same meaning.
+    """
+    call = custom_vmap(function)
+
+    @call.def_vmap
+    def _rule(size: int, batched: list[bool], *arrays: Array) -> tuple[Array, bool]:
+        wide = [
+            x if x_batched else jnp.broadcast_to(x, (size, *x.shape))
+            for x, x_batched in zip(arrays, batched, strict=True)
+        ]
+        result = call(*[x.reshape(-1, *x.shape[2:]) for x in wide])
+        return result.reshape(size, -1, *result.shape[1:]), True
+
+    return call
+
+
 def _is_key(x: Any) -> bool:
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)

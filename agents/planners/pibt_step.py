@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from flockax.envs.pathfinding.distances import merge_batches
+from flockax.envs.batching import merge_batches
 from flockax.envs.space.grid import MOVES
 
 Array = jax.Array

@@ -8,7 +8,6 @@ that of a wavefront. Elsewhere all goals advance together as a wavefront.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import lax
-from jax.custom_batching import custom_vmap
+
+from flockax.envs.batching import merge_batches
 
 Array = jax.Array
 
@@ -125,30 +125,6 @@ def components(obstacles: Array | np.ndarray) -> np.ndarray:
     _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
     cell = first[inverse].reshape(obstacles.shape) % (obstacles.shape[1] * obstacles.shape[2])
     return np.where(obstacles, -1, cell).astype(np.int32)
-
-
-def merge_batches(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Makes `jax.vmap` of a batched function widen its batch instead of rewriting its loops.
-
-    Args:
-        function: of arrays with one leading axis of equal size, returning one such array, in which a
-            row depends on the rows of the arguments at the same place only.
-
-    Returns:
-        A function of the same meaning.
-    """
-    call = custom_vmap(function)
-
-    @call.def_vmap
-    def _rule(size: int, batched: list[bool], *arrays: Array) -> tuple[Array, bool]:
-        wide = [
-            x if x_batched else jnp.broadcast_to(x, (size, *x.shape))
-            for x, x_batched in zip(arrays, batched, strict=True)
-        ]
-        result = call(*[x.reshape(-1, *x.shape[2:]) for x in wide])
-        return result.reshape(size, -1, *result.shape[1:]), True
-
-    return call
 
 
 @merge_batches

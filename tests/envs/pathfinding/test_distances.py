@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
+from flockax.envs.batching import merge_batches
 from flockax.envs.pathfinding import distances as module
 from flockax.envs.pathfinding.distances import (
     UNREACHABLE,
@@ -18,7 +19,6 @@ from flockax.envs.pathfinding.distances import (
     all_goals,
     components,
     from_goals,
-    merge_batches,
 )
 
 SEARCHES = [module._search_queue, module._search_wavefront]
