@@ -154,6 +154,7 @@ def _list() -> int:
 def _train(learner: str, args: list[str]) -> int:
     from flockax.agents.core.runs import learner_module, make_trainer
     from flockax.agents.core.training import RunOptions, train
+    from flockax.envs import make
 
     module = learner_module(learner)
     env_id, rest = _take(args, "--env")
@@ -178,9 +179,13 @@ def _train(learner: str, args: list[str]) -> int:
     )
     opponents = tuple(_absolute(spec) for spec in given.run.opponent)
     given = dataclasses.replace(given, run=dataclasses.replace(given.run, opponent=opponents))
+    fields = given.env.fields_()
+    made = make(env_id, **fields)
+    # As the environment writes them: paths become absolute, so that the run can be read from anywhere.
+    fields = {n: getattr(made, n) if isinstance(x, str) else x for n, x in fields.items()}
     config = {
         "learner": learner,
-        "env": {"id": env_id, "fields": given.env.fields_(), "params": given.env.params_()},
+        "env": {"id": env_id, "fields": fields, "params": given.env.params_()},
         "config": dataclasses.asdict(given.settings),
         "run": {
             name: value

@@ -34,6 +34,7 @@ from turns import finish, require_at_least, say
 from flockax.agents.core import runs
 from flockax.agents.core.files import RunError
 from flockax.envs.pathfinding import metrics
+from flockax.envs.pathfinding.checks import check_distinct
 from flockax.envs.pathfinding.formats import load_instance_set, load_maps
 from flockax.envs.pathfinding.given import from_instances
 from flockax.envs.pathfinding.instance_sets import InstanceSet
@@ -56,12 +57,12 @@ class Config:
     """File of instances."""
     num_agents: str = ""
     """Numbers of agents, with commas; by default those that the file names, else all."""
-    task: Literal["mapf", "lmapf"] = "mapf"
-    """One goal each, all at the same time; or one goal after the other."""
+    task: Literal["mapf", "lmapf"] | None = None
+    """One goal each, at the same time; or one after the other; by default what the file says."""
     horizon: int = 0
     """Steps; 0 for what the file says, else 128 (mapf) or 256 (lmapf)."""
-    collision: Literal["priority", "block_both", "soft"] = "soft"
-    """The collision rule."""
+    collision: Literal["priority", "block_both", "soft"] | None = None
+    """The collision rule; by default that of the file, else "soft"."""
     greedy: bool = False
     """Most probable actions of a trained run instead of samples."""
     seed: int | None = None
@@ -82,7 +83,7 @@ class Config:
             return sorted(n for n in given.num_agents if n <= fewest) or [fewest]
         counts = []
         for word in self.num_agents.split(","):
-            if not word.strip().isdigit() or not 1 <= int(word) <= fewest:
+            if not word.strip().isdecimal() or not 1 <= int(word) <= fewest:
                 raise ValueError(f"num_agents={word!r} is not an integer in 1 .. {fewest}")
             counts.append(int(word))
         return counts
@@ -98,11 +99,34 @@ def measure(config: Config) -> dict[str, Any]:
         The object that ``--json`` prints.
     """
     require_at_least(0, horizon=config.horizon, key=config.key)
+    for name, most in (("horizon", 2**30), ("key", 2**32 - 1)):
+        if getattr(config, name) > most:
+            raise ValueError(f"{name}={getattr(config, name)} is more than {most}")
     runs.require_target(config.policy)
     maps = load_maps(config.maps)
     given = load_instance_set(config.instances, maps)
     counts = config.counts(given)
-    horizon = config.horizon or given.max_episode_steps or HORIZONS[config.task]
+    warnings = []
+    said = {"nothing": "mapf", "restart": "lmapf"}.get(given.on_target or "")
+    task = config.task or said or "mapf"
+    if said not in (None, task):
+        warnings.append(f"the task is {task}, but {config.instances} is made for {said}")
+    collision = config.collision or given.collision_system or "soft"
+    if given.collision_system not in (None, collision):
+        warnings.append(f"the rule is {collision}, the file says {given.collision_system}")
+    most = max(counts)
+    for i, instance in enumerate(given.instances):
+        first = instance.first(most)
+        if task == "mapf":
+            check_distinct(first, f"{config.instances}: instance {i}", goals=True)
+        elif int(first.queue_lengths.min()) < 2:
+            raise ValueError(
+                f"{config.instances}: instance {i} has an agent with one goal only; lmapf needs more"
+            )
+    horizon = config.horizon or given.max_episode_steps or HORIZONS[task]
+    if horizon > 2**30:
+        raise ValueError(f"{config.instances}: max_episode_steps={horizon} is more than 2^30")
+    config = dataclasses.replace(config, task=task, collision=collision)
     rows = []
     for count in counts:
         say(f"{count} agents")
@@ -119,7 +143,7 @@ def measure(config: Config) -> dict[str, Any]:
         "rows": rows,
         "device": f"{device.platform}: {device.device_kind}",
         "versions": {"jax": jax.__version__, "python": sys.version.split()[0]},
-        "warnings": [],
+        "warnings": warnings,
     }
 
 
@@ -127,7 +151,7 @@ def run(
     config: Config, maps: Mapping[str, GridMap], instances: list[Instance], horizon: int
 ) -> dict[str, Any]:
     """One row: all instances with their number of agents."""
-    fields = {"collision": config.collision, "on_target": ON_TARGET[config.task]}
+    fields = {"collision": config.collision, "on_target": ON_TARGET[str(config.task)]}
     trained = config.policy not in runs.POLICIES
     if trained:
         fields.update(runs.view_of(config.policy))

@@ -131,7 +131,9 @@ def view_of(run: str | Path) -> dict[str, Any]:
     from flockax.agents.core.runlog import RunFolder
 
     fields = RunFolder(run).read_config()["env"]["fields"]
-    return {name: fields[name] for name in ("obs_radius", "guide") if name in fields}
+    return {
+        name: fields[name] for name in ("obs_radius", "guide", "mask_obstacles") if name in fields
+    }
 
 
 def load(run: str | Path) -> Player:
@@ -141,8 +143,7 @@ def load(run: str | Path) -> Player:
         RunError: `run` is not the folder of a run.
         CheckpointError: it has no intact checkpoint.
     """
-    player, _ = _load(run, None)
-    return player
+    return _load(run, None)
 
 
 def transfer(run: str | Path, env: Environment, params: Any) -> Player:
@@ -157,13 +158,20 @@ def transfer(run: str | Path, env: Environment, params: Any) -> Player:
         RunError, CheckpointError: as `load`.
         ValueError: agents see or do something else here.
     """
-    player, config = _load(run, (env, params))
+    from flockax.agents.core.runlog import RunFolder
+
+    config = RunFolder(run).read_config()
     home = make(config["env"]["id"], **config["env"]["fields"])
     for what in ("feature_spec", "action_spec"):
         there, here = getattr(home, what), getattr(env, what)
         if type(there) is not type(here) or _per_agent(there) != _per_agent(here):
             raise ValueError(f"the run {run} was trained with {what} {there}, not {here}")
-    return player
+    if config["config"]["share"] == "none" and home.groups != env.groups:
+        raise ValueError(
+            f"the run {run} has parameters for each of {home.num_agents} agents (share='none'), "
+            f"not for {env.num_agents}"
+        )
+    return _load(run, (env, params))
 
 
 def _per_agent(spec: Any) -> Any:
@@ -173,9 +181,7 @@ def _per_agent(spec: Any) -> Any:
     return jax.tree.map(lambda x: (x.shape[1:], x.dtype, x.low, x.high, x.flags), spec)
 
 
-def _load(
-    run: str | Path, elsewhere: tuple[Environment, Any] | None
-) -> tuple[Player, dict[str, Any]]:
+def _load(run: str | Path, elsewhere: tuple[Environment, Any] | None) -> Player:
     from flockax.agents.core.checkpoint import Checkpoints
     from flockax.agents.core.files import RunError
     from flockax.agents.core.runlog import RunFolder
@@ -197,7 +203,7 @@ def _load(
     if elsewhere is not None:
         module = learner_module(config["learner"])
         trainer = module.make_train(_settings(module, config), *elsewhere)
-    player = Player(
+    return Player(
         policy=jax.vmap(trainer.policy)(state),
         env=trainer.env,
         params=trainer.params,
@@ -205,7 +211,6 @@ def _load(
         stacked=True,
         seeds=tuple(range(first, first + count)),
     )
-    return player, config
 
 
 def find(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from flockax.envs.pathfinding import map_sets
+from flockax.envs.pathfinding.checks import check_instance
 from flockax.envs.pathfinding.grid_data import GridParams, make_params
 from flockax.envs.pathfinding.grid_pathfinding import GridPathfinding
 from flockax.envs.pathfinding.maps import GridMap, Instance
@@ -28,10 +30,7 @@ def from_maps(
     Raises:
         ValueError: for a map into which the agents don't fit, or a field that makes no sense.
     """
-    named = tuple(
-        m if isinstance(m, GridMap) else GridMap(f"map {i}", np.asarray(m, bool))
-        for i, m in enumerate(maps)
-    )
+    named = tuple(_named(m, i) for i, m in enumerate(maps))
     env = _given(named, fields)
     found = map_sets.make_set(named, env.obs_radius, env.guide == "distance")
     map_sets.require_room(found, env.num_agents)
@@ -53,27 +52,30 @@ def from_instances(
         ``(env, params)``; pass these parameters to everything.
 
     Raises:
-        ValueError: there is no instance, or one lacks its map or agents.
+        ValueError: there is no instance, one lacks its map or agents, an agent starts or goes where it
+            cannot be, or a field makes no sense or follows from maps and instances.
     """
     if not instances:
         raise ValueError("there are no instances: at least 1 is needed")
     fewest = min(instance.num_agents for instance in instances)
     fields = {"num_agents": fewest, **fields}
     agents = fields["num_agents"]
-    if agents > fewest:
-        raise ValueError(f"num_agents={agents!r} is more than the {fewest} of an instance")
+    whole = isinstance(agents, int | np.integer) and not isinstance(agents, bool)
+    if not whole or not 1 <= agents <= fewest:
+        raise ValueError(f"num_agents={agents!r} is not an integer in 1 .. {fewest}")
     names = sorted({instance.map_name for instance in instances})
     missing = [name for name in names if name not in maps]
     if missing:
         raise ValueError(f"there is no map {missing[0]!r}; there are {', '.join(maps)}")
     chosen = [instance.first(agents) for instance in instances]
+    for i, instance in enumerate(chosen):
+        check_instance(maps[instance.map_name], instance, f"instance {i}")
     longest = max(instance.goals.shape[1] for instance in chosen)
     goals = np.zeros((len(chosen), agents, longest, 2), np.int64)
     for i, instance in enumerate(chosen):
         goals[i, :, : instance.goals.shape[1]] = instance.goals
     used = tuple(maps[name] for name in names)
-    fields = {**fields, "num_instances": len(instances), "queue_length": longest}
-    env = _given(used, fields)
+    env = _given(used, fields, num_instances=len(instances), queue_length=longest)
     found = map_sets.make_set(used, env.obs_radius, env.guide == "distance")
     arrays = {
         "instance_map": np.array([names.index(instance.map_name) for instance in chosen]),
@@ -84,8 +86,32 @@ def from_instances(
     return env, make_params(found, agents, arrays)
 
 
-def _given(maps: Sequence[GridMap], fields: Mapping[str, Any]) -> GridPathfinding:
-    height = max((m.obstacles.shape[0] for m in maps), default=1)
-    width = max((m.obstacles.shape[1] for m in maps), default=1)
-    size = {"maps": "given", "size": height, "width": width, "num_maps": max(len(maps), 1)}
-    return GridPathfinding(**{**size, **fields})
+def _named(given: GridMap | np.ndarray, index: int) -> GridMap:
+    if isinstance(given, GridMap):
+        return given
+    walls = np.asarray(given)
+    if walls.ndim != 2 or walls.dtype.kind not in "bui" or not np.isin(walls, (0, 1)).all():
+        raise ValueError(
+            f"maps[{index}] of shape {walls.shape} and dtype {walls.dtype} is not a GridMap or "
+            "bool[h, w], True where blocked"
+        )
+    return GridMap(f"map {index}", walls.astype(bool))
+
+
+def _given(maps: Sequence[GridMap], fields: Mapping[str, Any], **derived: int) -> GridPathfinding:
+    known = [field.name for field in dataclasses.fields(GridPathfinding)]
+    size = {
+        "maps": "given",
+        "size": max((m.shape[0] for m in maps), default=1),
+        "width": max((m.shape[1] for m in maps), default=1),
+        "num_maps": max(len(maps), 1),
+        "num_instances": 0,
+        "queue_length": 1,
+        **derived,
+    }
+    for name in fields:
+        if name not in known:
+            raise ValueError(f"grid_pathfinding has no field {name!r}; it has {', '.join(known)}")
+        if name in size:
+            raise ValueError(f"{name}={fields[name]!r}: it follows from the maps and instances")
+    return GridPathfinding(**size, **fields)

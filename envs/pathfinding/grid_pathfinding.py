@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -31,6 +32,7 @@ Array = jax.Array
 
 MAPS = (*KINDS, "benchmark", "given")
 DEFAULT_SIZE, BENCHMARK_SIZE = 16, 21
+MOST_CELLS = 2**24  # of all maps together: a gigabyte of tables while they are built
 ON_TARGET = ("finish", "nothing", "restart")
 
 OBSTACLE, AGENT, GOAL = 1, 2, 4  # bits of a cell in a window
@@ -88,8 +90,8 @@ class GridPathfinding(Environment):
         maps: which generator of `flockax.envs.pathfinding.generators` makes the maps; "benchmark" for
             maps in the manner of the public benchmark's Random and Mazes sets in turn (whose own maps
             have the seeds 0 to 127: train on others); the path of a file or folder of maps that
-            `flockax.envs.pathfinding.formats.load_maps` reads; or "given" for those of `from_maps`
-            and `from_instances`.
+            `flockax.envs.pathfinding.formats.load_maps` reads, once in a process; or "given" for
+            those of `from_maps` and `from_instances`.
         num_maps: how many maps; each episode draws one. Of a file all are taken.
         density: share of obstacles in "random" maps.
         map_seed: seed of the first generated map; the next ones follow.
@@ -125,12 +127,16 @@ class GridPathfinding(Environment):
         Raises:
             ValueError: naming the field, its value and what is allowed.
         """
+        if not isinstance(self.maps, str) or not self.maps:
+            raise ValueError(f"GridPathfinding: maps={self.maps!r} is not a name or a path")
         if self.maps not in MAPS:
             found = map_sets.read(self.maps, MAPS)
             shapes = np.array([m.shape for m in found])
             for name, value in zip(("size", "width"), shapes.max(axis=0), strict=True):
                 object.__setattr__(self, name, int(value))
             object.__setattr__(self, "num_maps", len(found))
+            # A run must find its maps from anywhere.
+            object.__setattr__(self, "maps", str(Path(self.maps).resolve()))
         if self.size is None:
             size = BENCHMARK_SIZE if self.maps == "benchmark" else DEFAULT_SIZE
             object.__setattr__(self, "size", size)
@@ -161,6 +167,12 @@ class GridPathfinding(Environment):
             raise ValueError(
                 f"GridPathfinding: size={self.size!r}, width={self.width!r} is not {BENCHMARK_SIZE}, "
                 "which maps='benchmark' has"
+            )
+        cells = self.num_maps * self.rows * self.columns
+        if cells > MOST_CELLS:
+            raise ValueError(
+                f"GridPathfinding: num_maps={self.num_maps!r} of {self.rows} by {self.columns} are "
+                f"{cells} cells, more than {MOST_CELLS}"
             )
         if self.maps != "given":
             if self.num_instances:
@@ -358,11 +370,13 @@ class GridPathfinding(Environment):
             table[state.map, cell]
             for table in (tables.goal_first, tables.goal_count, tables.goal_rank)
         )
-        # One of the component's goals, the own cell left out.
-        others = jnp.maximum(count - (rank < count), 1)
-        drawn = jax.random.randint(key, (self.num_agents,), 0, others, int_dtype())
+        # One of the component's goals, the own cell left out; where there is no other it stays.
+        others = count - (rank < count)
+        most = jnp.maximum(others, 1)
+        drawn = jax.random.randint(key, (self.num_agents,), 0, most, int_dtype())
         drawn += drawn >= rank
-        return self._pair(tables.goal_cells[state.map, first + drawn])
+        new = jnp.where(others > 0, tables.goal_cells[state.map, first + drawn], cell)
+        return self._pair(new)
 
     def features(self, state: GridState, params: GridParams) -> Array:
         """Windows around the agents."""

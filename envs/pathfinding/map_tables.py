@@ -171,13 +171,11 @@ def capacity(tables: MapTables) -> np.ndarray:
         group, start, goal = (
             x[m][used] for x in (tables.component, tables.start_allowed, tables.goal_allowed)
         )
-        pairs = 0
-        for g in np.unique(group):
-            both = np.sum((group == g) & start & goal)
-            only_start = np.sum((group == g) & start & ~goal)
-            only_goal = np.sum((group == g) & goal & ~start)
-            pairs += min(only_start + (both + 1) // 2, only_goal + both // 2)
-        result.append(pairs)
+        both, only_start, only_goal = (
+            np.bincount(group, kind) for kind in (start & goal, start & ~goal, goal & ~start)
+        )
+        pairs = np.minimum(only_start + (both + 1) // 2, only_goal + both // 2)
+        result.append(int(pairs.sum()))
     return np.array(result)
 
 

@@ -89,6 +89,15 @@ def test_lifelong_counts_goals_by_the_horizon_of_the_file(files, capsys):
     assert row["csr"] is None
 
 
+def test_the_file_says_what_the_task_is(files, capsys):
+    args = words(files, "--num-agents", "1", instances="lmapf.json.gz")
+    assert result_of(capsys, args)["task"] == "lmapf"
+    other = result_of(capsys, [*args, "--task", "mapf"])
+    assert other["task"] == "mapf" and "is made for lmapf" in other["warnings"][0]
+    assert pathfinding.main([*words(files), "--task", "lmapf"]) == 2
+    assert "one goal only; lmapf needs more" in capsys.readouterr().err
+
+
 def test_random_moves_collide_and_rarely_arrive(files, capsys):
     (row,) = result_of(capsys, words(files, "--horizon", "5", policy="random"))["rows"]
     assert row["csr"] == 0 and row["soc"] >= 2 * 5
@@ -120,6 +129,8 @@ def test_a_trained_run_plays_with_other_numbers_of_agents(files, capsys, tmp_pat
         (["--policy", "nobody"], "'nobody' is neither"),
         (["--maps", "nowhere.yaml"], "nowhere.yaml"),
         (["--horizon", "-1"], "horizon=-1"),
+        (["--horizon", "1000000000000"], "horizon=1000000000000 is more than"),
+        (["--key", "4294967296"], "key=4294967296 is more than"),
     ],
 )
 def test_mistakes_get_a_message(files, more, message, capsys):

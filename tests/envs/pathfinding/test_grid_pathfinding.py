@@ -127,12 +127,58 @@ def test_given_instances_come_up_each_with_its_map_and_queue():
         ({"compat_visibility": True}, "is a fault of collision='soft'"),
         ({"num_instances": 3}, "needs maps='given'"),
         ({"maps": "benchmark", "size": 10}, "is not 21"),
+        ({"maps": ["a"]}, "is not a name or a path"),
+        ({"size": 4096, "num_maps": 2}, "cells, more than"),
         ({"maps": "city"}, "maps='city' is neither a file nor one of random, maze"),
     ],
 )
 def test_what_makes_no_sense_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         make("grid_pathfinding", **fields)
+
+
+@pytest.mark.parametrize(
+    ("starts", "goal", "message"),
+    [
+        ([[9, 9]], [[0, 0]], "out of bounds"),
+        ([[0, 3]], [[0, 0]], "wall|blocked|obstacle"),
+        ([[0, 0], [0, 0]], [[0, 1], [0, 2]], "like agent 0"),
+        ([[0, 0]], [[0, 4]], None),
+    ],
+)
+def test_given_instances_are_checked(starts, goal, message):
+    maps = {"maze": GridMap("maze", MAZE)}
+    instance = Instance.from_queues("maze", 0, starts, [[g] for g in goal])
+    if message is None:
+        assert from_instances(maps, [instance])[0].num_agents == 1
+        return
+    with pytest.raises(ValueError, match=message):
+        from_instances(maps, [instance])
+
+
+@pytest.mark.parametrize("field", ["size", "width", "num_maps", "num_instances"])
+def test_what_follows_from_the_maps_cannot_be_given(field):
+    with pytest.raises(ValueError, match=f"{field}=3: it follows from the maps"):
+        from_maps([MAZE], num_agents=1, **{field: 3})
+
+
+@pytest.mark.parametrize(
+    "bad", [np.full((2, 2), np.nan), np.array([["."]]), np.full((2, 2), 2), [1]]
+)
+def test_arrays_that_are_no_maps_are_refused(bad):
+    with pytest.raises(ValueError, match=r"maps\[0\] of shape"):
+        from_maps([bad])
+
+
+def test_the_only_goal_in_reach_stays():
+    starts, goals = np.array([[1, 1, 0]], bool), np.array([[0, 0, 1]], bool)
+    named = GridMap("row", np.zeros((1, 3), bool), starts, goals)
+    env, params = from_maps([named], num_agents=1, on_target="restart", obs_radius=1)
+    step = jax.jit(env.step)
+    state = env.reset(jax.random.key(0), params)[1]
+    for _ in range(3):
+        _, state, *_ = step(jax.random.key(1), state, jnp.array([4]), params)
+    assert state.position.tolist() == state.goal.tolist() == [[0, 2]]
 
 
 def test_given_maps_have_no_defaults():
