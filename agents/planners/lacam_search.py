@@ -82,6 +82,7 @@ class Search:
 
     Attributes:
         paths: ``int[T + 1, A, 2]``, the best found, or None.
+        cost: the sum over agents of the steps in which they don't rest on their goals, or None.
         exhausted: True where nothing is left to try: without paths there is no solution, with paths and
             `anytime` there is none of less cost.
     """
@@ -89,6 +90,7 @@ class Search:
     def __init__(self, obstacles: Any, starts: Any, goals: Any, seed: int = 0):
         """Prepares distances; see `solve` for the arguments."""
         self.paths: np.ndarray | None = None
+        self.cost: int | None = None
         self.exhausted = False
         self._walls = np.asarray(obstacles, bool)
         start, self._goal = (
@@ -112,7 +114,7 @@ class Search:
         self._first = _Node(self._cells, None, first, 0, sum(left))
 
     def run(self, time_limit: float = 10.0, anytime: bool = False) -> None:
-        """Searches and sets `paths` and `exhausted`.
+        """Searches and sets `paths`, `cost` and `exhausted`.
 
         Args:
             time_limit: seconds.
@@ -151,7 +153,7 @@ class Search:
                 stack.append(child)
         self.exhausted = not stack
         if found is not None:
-            self.paths = self._backtrack(found)
+            self.paths, self.cost = self._backtrack(found), found.cost
 
     def _child(self, node: _Node, cells: tuple[int, ...]) -> _Node:
         priority = [

@@ -98,12 +98,12 @@ def reserve(table: Array, cells: Array, sign: int, board: Board) -> Array:
     time = jnp.arange(len(after)).reshape((-1,) + (1,) * (after.ndim - 1))
     batch = jnp.arange(cells.shape[-1])
     taken = jnp.full(after.shape, sign * TAKEN, jnp.int8)
-    # After a move up (a row less) nobody may come down into the cell, and so on.
+    # After a move up (a row less) nobody may come down into the cell, and so on. To be gone is like no
+    # move: the last row is margin.
     swaps = {-board.columns: 1 << 1, board.columns: 1 << 0, -1: 1 << 3, 1: 1 << 2}
     swap = sum(jnp.where(after - before == step, bit, 0) for step, bit in swaps.items())
-    swap = jnp.where(after == board.size, 0, sign * swap).astype(jnp.int8)
     table = table.at[time, after, batch].add(taken, mode="drop")
-    return table.at[time, before, batch].add(swap, mode="drop")
+    return table.at[time, before, batch].add(jnp.asarray(sign * swap, jnp.int8), mode="drop")
 
 
 def delay(cells: Array, goal: Array, at_start: Array, at_end: Array, on_target: str) -> Array:

@@ -68,8 +68,16 @@ def least_delay(walls, others, start, goal, window, on_target):
                 key = (there, arrived or (there == goal and on_target != "nothing"))
                 after[key] = min(cost + step, after.get(key, cost + step))
         costs = after
-    ends = [cost + (0 if arrived else to_goal[cell] - 0) for (cell, arrived), cost in costs.items()]
+    ends = [cost + (0 if arrived else to_goal[cell]) for (cell, arrived), cost in costs.items()]
     return min(ends) - to_goal[start] if ends else None
+
+
+def joint_moves(walls, now):
+    """The configurations to which all agents together can go in a step."""
+    for after in product(*(options(walls, tuple(map(int, cell))) for cell in now)):
+        moves = {(a, b) for a, b in zip(now, after, strict=True) if tuple(a) != b}
+        if len(set(after)) == len(after) and not any((b, a) in moves for a, b in moves):
+            yield after
 
 
 def joint_cost(walls, starts, goals):
@@ -86,12 +94,7 @@ def joint_cost(walls, starts, goals):
                 continue
             if now == goals:
                 return cost
-            for after in product(*(options(walls, cell) for cell in now)):
-                if len(set(after)) < len(after):
-                    continue
-                moves = {(a, b) for a, b in zip(now, after, strict=True) if a != b}
-                if any((b, a) in moves for a, b in moves):
-                    continue
+            for after in joint_moves(walls, now):
                 ends = zip(now, after, goals, strict=True)
                 total = cost + sum(not a == b == goal for a, b, goal in ends)
                 if total < costs.get(after, np.inf):

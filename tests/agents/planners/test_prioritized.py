@@ -1,5 +1,7 @@
 """Windowed prioritized planning: no conflicts, followed exactly, better than what it starts from."""
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,9 +20,9 @@ MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])
 
 
 def crowded(on_target, agents=9, collision="soft", seed=0, size=(6, 7)):
-    """Two maps full of agents."""
+    """Maps full of agents."""
     rng = np.random.default_rng(seed)
-    maps = [rng.random(size) < 0.2 for _ in range(2)]
+    maps = [rng.random(size) < 0.2 for _ in range(6)]
     fields = {"num_agents": agents, "on_target": on_target, "collision": collision}
     return from_maps(maps, **fields)
 
@@ -59,8 +61,7 @@ def assert_no_conflicts(plan, board, walls):
         assert len(set(here)) == len(here), f"two agents in a cell at {t}"
         row, column = here // board.columns - board.window, here % board.columns - board.window
         assert (row >= 0).all() and (column >= 0).all() and not walls[row, column].any()
-    for t in range(len(plan) - 1):
-        before, after = plan[t], plan[t + 1]
+    for t, (before, after) in enumerate(pairwise(plan)):
         stays_gone = (before < board.size) | (after == board.size)
         assert stays_gone.all()
         moved = (before != after) & (after < board.size)
@@ -72,16 +73,19 @@ def assert_no_conflicts(plan, board, walls):
 @pytest.mark.parametrize("on_target", ["finish", "nothing", "restart"])
 @pytest.mark.parametrize("orders", [1, 3])
 def test_windows_have_no_conflicts(on_target, orders):
-    for seed in range(3):
-        env, params = crowded(on_target, agents=12, seed=seed)
-        policy = Prioritized(env, params, window=6, orders=orders, rounds=6)
-        state = starts(env, params, 8, seed)
-        _, carry = act(policy)(jax.random.key(seed), policy.init(8), state, jnp.ones(8, bool))
-        walls = np.asarray(env.obstacles(params))
-        for e, plan in enumerate(np.asarray(carry.plan)):
-            assert_no_conflicts(plan, policy.board, walls[state.map[e]])
-            cell = np.asarray(policy.board.cell(state.position[e]))
-            np.testing.assert_array_equal(plan[0], cell)
+    env, params = crowded(on_target, agents=12)
+    policy = Prioritized(env, params, window=6, orders=orders, rounds=6)
+    state = starts(env, params, 30)
+    assert len(set(np.asarray(state.map))) == 6
+    _, carry = act(policy)(jax.random.key(0), policy.init(30), state, jnp.ones(30, bool))
+    walls = np.asarray(env.obstacles(params))
+    for e, plan in enumerate(np.asarray(carry.plan)):
+        assert_no_conflicts(plan, policy.board, walls[state.map[e]])
+        np.testing.assert_array_equal(plan[0], policy.board.cell(np.asarray(state.position[e])))
+        arrived = plan[1:] == np.asarray(policy.board.cell(state.goal[e]))
+        before = np.cumsum(arrived, axis=0) - arrived > 0
+        gone = plan[1:] == policy.board.size
+        np.testing.assert_array_equal(gone, before & (on_target == "finish"))
 
 
 def test_the_dead_are_in_nobodys_way():
@@ -104,7 +108,7 @@ def test_plans_are_followed_exactly(on_target):
     env, params = crowded(on_target)
     params = params.replace(horizon=jnp.asarray(23, params.horizon.dtype))
     policy = Prioritized(env, params, window=5, replan=3, rounds=4)
-    states, actions, resets, carries, metrics = play(env, params, policy, 60)
+    _, _, resets, carries, metrics = play(env, params, policy, 60)
     assert float(metrics["agent_collisions"].sum()) == 0
     assert float(metrics["obstacle_collisions"].sum()) == 0
     assert float(metrics["arrivals"].sum()) > 30
@@ -146,7 +150,7 @@ def test_alone_the_way_is_shortest():
     episodes = 0
     for e in range(4):
         begins = np.flatnonzero(resets[:, e])
-        for begin, end in zip(begins[:-1], begins[1:], strict=True):
+        for begin, end in pairwise(begins):
             start, goal = (
                 tuple(map(int, np.asarray(x)[begin, e, 0])) for x in (states.position, states.goal)
             )
