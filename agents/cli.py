@@ -147,7 +147,7 @@ def _list() -> int:
     for title, lines in sections.items():
         print(f"{title}:")
         for name, text in lines:
-            print(f"  {name:<12} {text}")
+            print(f"  {name:<16} {text}")
     return 0
 
 

@@ -225,11 +225,12 @@ def print_table(result: dict[str, Any]) -> None:
     """Prints a result for people."""
     table = Table(title=f"{result['policy']}: {result['task']}, {result['horizon']} steps")
     names = ("num_agents", "instances", "csr", "isr", "soc", "makespan", "throughput", "seconds")
-    for name in (*names, "instance_hash"):
-        table.add_column(name.replace("_", " "))
-    for row in result["rows"]:
-        cells = ["-" if row[n] is None else f"{row[n]:.4g}" for n in names]
-        table.add_row(*cells, row["instance_hash"])
+    rows = result["rows"]
+    shown = [name for name in names if any(row[name] is not None for row in rows)]
+    for name in shown:
+        table.add_column(name.replace("num_", ""), justify="right")
+    for row in rows:
+        table.add_row(*[f"{row[name]:.4g}" for name in shown])
     Console().print(table)
 
 
