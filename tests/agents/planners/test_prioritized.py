@@ -178,6 +178,7 @@ def test_more_rounds_lessen_the_delay():
     assert totals[2].sum() < totals[1].sum() < totals[0].sum()
 
 
+@pytest.mark.slow
 def test_more_goals_are_reached_than_with_pibt():
     env, params = crowded("restart", agents=16, size=(8, 8))
     params = params.replace(horizon=jnp.asarray(1000, params.horizon.dtype))
@@ -188,6 +189,7 @@ def test_more_goals_are_reached_than_with_pibt():
     assert reached[1] > 1.1 * reached[0]
 
 
+@pytest.mark.slow
 def test_equal_without_a_table_of_distances(monkeypatch):
     env, params = crowded("restart")
     plans = []
@@ -242,6 +244,7 @@ def test_refusals(name, value):
         Prioritized(env, params, **{name: value})
 
 
+@pytest.mark.slow
 def test_throughput_on_the_benchmark(data):
     """Eight instances of Random-64, the first 64 steps; Follower reaches 2.465 over 256 steps."""
     folder = data / "pogema_benchmark"
