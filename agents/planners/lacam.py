@@ -12,6 +12,7 @@ from flax import struct
 
 from flockax.agents.core.policy import Policy
 from flockax.agents.planners.lacam_search import Search, solve
+from flockax.agents.planners.plan_search import improve_plan
 from flockax.envs.environment import Environment
 from flockax.envs.space.grid import MOVES, NUM_MOVES
 from flockax.envs.spec import Observation, int_dtype
@@ -74,16 +75,24 @@ def Plans(env: Environment, params: Any, plans: Any) -> PlansPolicy:
     return PlansPolicy(actions=jnp.asarray(actions), solved=jnp.ones(instances, bool))
 
 
-def Lacam(env: Environment, params: Any, time_limit: float = 10.0, seed: int = 0) -> PlansPolicy:
-    """Plans by LaCAM for all instances of an environment, made now.
+def Lacam(
+    env: Environment,
+    params: Any,
+    time_limit: float = 10.0,
+    seed: int = 0,
+    rounds: int | None = None,
+) -> PlansPolicy:
+    """Plans by LaCAM for all instances of an environment, made cheaper by `improve_plan`; made now.
 
     Args:
-        env: a `GridPathfinding` made by `from_instances` with the collision rule "soft", in which agents
-            may follow each other, and one goal for each agent.
+        env: a `GridPathfinding` with given instances and the collision rule "soft", in which agents may
+            follow each other, and one goal for each agent.
         params: its parameters.
         time_limit: seconds for each instance. Where that is too little all stay (see
             `PlansPolicy.solved`).
         seed: of the search.
+        rounds: groups of agents that plan again, one after another: by default twice as many as agents;
+            0 for the plans that LaCAM finds.
 
     Raises:
         ValueError: for an environment of another kind.
@@ -98,7 +107,12 @@ def Lacam(env: Environment, params: Any, time_limit: float = 10.0, seed: int = 0
     maps, starts, goals = (
         np.asarray(x) for x in (params.instance_map, params.starts, params.goals[:, :, 0])
     )
+    rounds = 2 * env.num_agents if rounds is None else rounds
     paths = [solve(walls[maps[i]], starts[i], goals[i], time_limit, seed) for i in range(instances)]
+    paths = [
+        None if path is None else improve_plan(walls[maps[i]], path, rounds, seed)
+        for i, path in enumerate(paths)
+    ]
     longest = max((len(path) - 1 for path in paths if path is not None), default=0)
     plans = np.zeros((instances, longest, env.num_agents), np.int8)
     for plan, path in zip(plans, paths, strict=True):
@@ -119,7 +133,7 @@ def _instances(env: Environment, name: str) -> int:
     if not instances:
         raise ValueError(
             f"{name}: the environment draws its starts (num_instances=0); "
-            "make it with from_instances, whose instances can be solved beforehand"
+            "give it instances that can be solved beforehand: from_instances, or the field instances"
         )
     return int(instances)
 

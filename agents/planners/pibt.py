@@ -92,22 +92,57 @@ class PibtPolicy(Policy):
         greedy: bool,
     ) -> tuple[Array, PibtCarry]:
         """See `Policy.act`; reads `map`, `position`, `goal` and `alive` of the state."""
+        carry, field = self.recall(carry, env_state, reset)
+        position = env_state.position.astype(jnp.int32)
+        cost = self.costs(field, env_state.map, position)
+        bits = jax.random.bits(key, carry.waited.shape, jnp.uint32) >> 7
+        shuffle = (bits * NUM_SHUFFLES >> 25).astype(jnp.int32)
+        action = pibt_step(position, cost, priorities(carry), shuffle, env_state.alive, self.shape)
+        return action.astype(int_dtype()), carry
+
+    def recall(
+        self, carry: PibtCarry, env_state: Any, reset: Array
+    ) -> tuple[PibtCarry, tuple[Array, Array]]:
+        """What is known at the beginning of a step.
+
+        Args:
+            carry: what was known at the beginning of the step before.
+            env_state: with a leading axis ``E``.
+            reset: ``bool[E]``, True where an episode has just begun.
+
+        Returns:
+            ``(carry, field)``: waiting times, goals and distances as of now; and the field of distances,
+            ``int16[R, H * W]`` with the row of each agent ``int[E, A]``.
+        """
         position = env_state.position.astype(jnp.int32)
         goal = env_state.goal.astype(jnp.int32)
         fresh = reset[:, None]
         changed = fresh | jnp.any(goal != carry.goal, axis=-1)
         rows, row, distance = self._goal_rows(carry, env_state.map, goal, changed)
-        cost = self._costs(rows, row, env_state.map, position)
+        here = rows[row, position[..., 0] * self.shape[1] + position[..., 1]]
         arrived = jnp.all(position == carry.goal, axis=-1)
-        waited = jnp.minimum(carry.waited + 1, _LONGEST_WAIT)
-        waited = jnp.where(fresh | arrived, 0, waited)
-        first_distance = jnp.where(fresh, cost[0], carry.first_distance)
-        # A distance has 15 bits.
-        priority = waited * (UNREACHABLE + 1) + first_distance
-        bits = jax.random.bits(key, waited.shape, jnp.uint32) >> 7
-        shuffle = (bits * NUM_SHUFFLES >> 25).astype(jnp.int32)
-        action = pibt_step(position, cost, priority, shuffle, env_state.alive, self.shape)
-        return action.astype(int_dtype()), PibtCarry(waited, first_distance, goal, distance)
+        waited = jnp.where(fresh | arrived, 0, longer(carry.waited))
+        first = jnp.where(fresh, here.astype(jnp.int32), carry.first_distance)
+        return PibtCarry(waited, first, goal, distance), (rows, row)
+
+    def costs(self, field: tuple[Array, Array], map: Array, position: Array) -> Array:
+        """``int32[5, E, A]``: the distance after each move, `CLOSED` where there is none.
+
+        Args:
+            field: of distances, see `recall`.
+            map: ``int[E]``, the map of each environment.
+            position: ``int[E, A, 2]``.
+        """
+        rows, row = field
+        columns, last = self.shape[1], self.open_moves.shape[1] - 1
+        cell = position[..., 0] * columns + position[..., 1]
+        is_open = self.open_moves[map[:, None], cell].astype(jnp.int32)
+        costs = []
+        for move, step in enumerate(MOVES @ np.array([columns, 1])):
+            there = jnp.clip(cell + int(step), 0, last)
+            value = rows.at[row, there].get(mode="promise_in_bounds").astype(jnp.int32)
+            costs.append(jnp.where((is_open >> move) & 1 == 1, value, CLOSED))
+        return jnp.stack(costs)
 
     def _goal_rows(
         self, carry: PibtCarry, map: Array, goal: Array, changed: Array
@@ -138,17 +173,16 @@ class PibtPolicy(Policy):
         state = (changed.reshape(-1), distance)
         return lax.while_loop(lambda state: jnp.any(state[0]), body, state)[1]
 
-    def _costs(self, rows: Array, row: Array, map: Array, position: Array) -> Array:
-        """``int32[5, E, A]``: the distance after each move, `CLOSED` where there is none."""
-        columns, last = self.shape[1], self.open_moves.shape[1] - 1
-        cell = position[..., 0] * columns + position[..., 1]
-        is_open = self.open_moves[map[:, None], cell].astype(jnp.int32)
-        costs = []
-        for move, step in enumerate(MOVES @ np.array([columns, 1])):
-            there = jnp.clip(cell + int(step), 0, last)
-            value = rows.at[row, there].get(mode="promise_in_bounds").astype(jnp.int32)
-            costs.append(jnp.where((is_open >> move) & 1 == 1, value, CLOSED))
-        return jnp.stack(costs)
+
+def longer(waited: Array) -> Array:
+    """Waiting times one step later, up to what a priority can hold."""
+    return jnp.minimum(waited + 1, _LONGEST_WAIT)
+
+
+def priorities(carry: PibtCarry) -> Array:
+    """``int32[E, A]``: by waiting time, then by the distance when the episode began."""
+    # A distance has 15 bits.
+    return carry.waited * (UNREACHABLE + 1) + carry.first_distance
 
 
 def Pibt(env: Environment, params: Any) -> PibtPolicy:

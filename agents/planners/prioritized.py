@@ -21,18 +21,16 @@ from jax import lax
 
 from flockax.agents.core.policy import Policy
 from flockax.agents.planners.neighbourhood import Crowd, improve
-from flockax.agents.planners.pibt import Pibt, PibtCarry, PibtPolicy
+from flockax.agents.planners.pibt import Pibt, PibtCarry, PibtPolicy, longer, priorities
 from flockax.agents.planners.pibt_step import NUM_SHUFFLES, pibt_step
 from flockax.agents.planners.space_time import Board
 from flockax.envs.environment import Environment
-from flockax.envs.pathfinding.distances import UNREACHABLE
 from flockax.envs.space.grid import MOVES
 from flockax.envs.spec import Observation, int_dtype
 
 Array = jax.Array
 
 MAX_WINDOW = 64
-_LONGEST_WAIT = 2**15 - 1
 
 
 @struct.dataclass
@@ -101,7 +99,7 @@ class PrioritizedPolicy(Policy):
         greedy: bool,
     ) -> tuple[Array, PrioritizedCarry]:
         """See `Policy.act`; reads `map`, `position`, `goal` and `alive` of the state."""
-        search, field = self._search(carry.search, env_state, reset)
+        search, field = self.pibt.recall(carry.search, env_state, reset)
         cell = self.board.cell(env_state.position.astype(jnp.int32))
         expected = jnp.take_along_axis(carry.plan, carry.done[:, None, None], axis=1)[:, 0]
         lost = jnp.any(env_state.alive & (cell != expected), axis=1)
@@ -120,20 +118,6 @@ class PrioritizedPolicy(Policy):
         move = jnp.argmax((there - here)[..., None] == steps, axis=-1)
         action = jnp.where(env_state.alive, move, 0).astype(int_dtype())
         return action, PrioritizedCarry(search, plan, done + 1)
-
-    def _search(self, carry: PibtCarry, env_state: Any, reset: Array) -> tuple[PibtCarry, Any]:
-        """Waiting times and distances as of now; rows of distances and whose are which ``[E, A]``."""
-        position = env_state.position.astype(jnp.int32)
-        goal = env_state.goal.astype(jnp.int32)
-        fresh = reset[:, None]
-        changed = fresh | jnp.any(goal != carry.goal, axis=-1)
-        rows, row, distance = self.pibt._goal_rows(carry, env_state.map, goal, changed)
-        here = rows[row, position[..., 0] * self.board.shape[1] + position[..., 1]]
-        arrived = jnp.all(position == carry.goal, axis=-1)
-        waited = jnp.minimum(carry.waited + 1, _LONGEST_WAIT)
-        waited = jnp.where(fresh | arrived, 0, waited)
-        first = jnp.where(fresh, here.astype(jnp.int32), carry.first_distance)
-        return PibtCarry(waited, first, goal, distance), (rows, row)
 
     def _plan(self, key: Array, field: Any, search: PibtCarry, env_state: Any) -> Array:
         """``int32[E, w + 1, A]``: paths without conflicts from where the agents are."""
@@ -161,20 +145,21 @@ class PrioritizedPolicy(Policy):
             return jnp.where(alive, self.board.cell(position), self.board.size).T
 
         def step(state: Any, key: Array) -> Any:
-            position, alive, waited = state
-            cost = self.pibt._costs(*field, env_state.map, position)
-            priority = waited * (UNREACHABLE + 1) + search.first_distance
-            shuffle = jax.random.randint(key, waited.shape, 0, NUM_SHUFFLES, jnp.int32)
-            action = pibt_step(position, cost, priority, shuffle, alive, self.board.shape)
+            position, alive, carry = state
+            cost = self.pibt.costs(field, env_state.map, position)
+            shuffle = jax.random.randint(key, alive.shape, 0, NUM_SHUFFLES, jnp.int32)
+            action = pibt_step(position, cost, priorities(carry), shuffle, alive, self.board.shape)
             position += moves[action]
             arrived = jnp.all(position == search.goal, axis=-1)
             cells = seen(position, alive)
             if self.on_target == "finish":
                 alive = alive & ~arrived
-            waited = jnp.where(arrived, 0, jnp.minimum(waited + 1, _LONGEST_WAIT))
-            return (position, alive, waited), cells
+            waited = jnp.where(arrived, 0, longer(carry.waited))
+            return (position, alive, carry.replace(waited=waited)), cells
 
-        state = (env_state.position.astype(jnp.int32), env_state.alive, search.waited)
+        # Without the distances, which are in the field.
+        carry = search.replace(distance=None)
+        state = (env_state.position.astype(jnp.int32), env_state.alive, carry)
         cells = lax.scan(step, state, jax.random.split(key, self.window))[1]
         return jnp.concatenate([seen(*state[:2])[None], cells])
 

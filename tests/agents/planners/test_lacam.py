@@ -222,7 +222,7 @@ def test_plans_of_several_instances_over_episodes():
     ]
     env, params = several(problems)
     params = params.replace(horizon=jnp.asarray(50, params.horizon.dtype))
-    policy = Lacam(env, params)
+    policy = Lacam(env, params, rounds=0)
     np.testing.assert_array_equal(policy.solved, [True, True, False])
     length = len(solve(*problems[0])) - 1
     assert policy.actions.shape == (3, length + 1, 2)
@@ -273,8 +273,10 @@ def test_refused_environments():
     problem = (grid("..."), [(0, 0)], [(0, 1)])
     with pytest.raises(ValueError, match="collision='priority'; plans hold only with"):
         Lacam(*one_shot(*problem, collision="priority"))
+    queue = Instance.from_queues("m", 0, [[0, 0]], [[[0, 1], [0, 0]]])
+    lifelong = {"collision": "soft", "on_target": "restart"}
     with pytest.raises(ValueError, match="on_target='restart'; plans hold only with"):
-        Lacam(*one_shot(*problem, on_target="restart"))
+        Lacam(*from_instances({"m": GridMap("m", problem[0])}, [queue], **lifelong))
     env, params = one_shot(*problem)
     with pytest.raises(ValueError, match=r"plans has shape \(1, 3\), not \(1, T, 1\)"):
         Plans(env, params, np.zeros((1, 3)))

@@ -169,7 +169,7 @@ def test_more_rounds_lessen_the_delay():
         policy = Prioritized(env, params, rounds=rounds)
         _, carry = act(policy)(jax.random.key(2), policy.init(6), state, jnp.ones(6, bool))
         board, plan = policy.board, jnp.moveaxis(carry.plan, 0, -1)
-        _, (distance, row) = policy._search(policy.init(6).search, state, jnp.ones(6, bool))
+        _, (distance, row) = policy.pibt.recall(policy.init(6).search, state, jnp.ones(6, bool))
         goal = board.cell(state.goal).T.astype(jnp.int32)
         crowd = Crowd(distance, row.T, goal, jnp.ones_like(goal), board, "restart")
         totals.append(np.asarray(crowd.delay(plan)).sum(axis=0))
