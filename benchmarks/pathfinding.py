@@ -34,10 +34,10 @@ from turns import finish, require_at_least, say
 from flockax.agents.core import runs
 from flockax.agents.core.files import RunError
 from flockax.envs.pathfinding import metrics
-from flockax.envs.pathfinding.checks import check_distinct
 from flockax.envs.pathfinding.formats import load_instance_set, load_maps
 from flockax.envs.pathfinding.given import from_instances
 from flockax.envs.pathfinding.instance_sets import InstanceSet
+from flockax.envs.pathfinding.instance_tables import check_instances
 from flockax.envs.pathfinding.maps import GridMap, Instance, instance_hash
 
 HORIZONS = {"mapf": 128, "lmapf": 256}
@@ -114,15 +114,10 @@ def measure(config: Config) -> dict[str, Any]:
     collision = config.collision or given.collision_system or "soft"
     if given.collision_system not in (None, collision):
         warnings.append(f"the rule is {collision}, the file says {given.collision_system}")
-    most = max(counts)
-    for i, instance in enumerate(given.instances):
-        first = instance.first(most)
-        if task == "mapf":
-            check_distinct(first, f"{config.instances}: instance {i}", goals=True)
-        elif int(first.queue_lengths.min()) < 2:
-            raise ValueError(
-                f"{config.instances}: instance {i} has an agent with one goal only; lmapf needs more"
-            )
+    try:
+        check_instances(maps, given.instances, max(counts), ON_TARGET[task])
+    except ValueError as error:
+        raise ValueError(f"{config.instances}: {error}") from None
     horizon = config.horizon or given.max_episode_steps or HORIZONS[task]
     if horizon > 2**30:
         raise ValueError(f"{config.instances}: max_episode_steps={horizon} is more than 2^30")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from flockax.envs.pathfinding import map_sets
-from flockax.envs.pathfinding.checks import check_instance
 from flockax.envs.pathfinding.grid_data import GridParams, make_params
 from flockax.envs.pathfinding.grid_pathfinding import GridPathfinding
+from flockax.envs.pathfinding.instance_tables import check_instances, instance_tables
 from flockax.envs.pathfinding.maps import GridMap, Instance
 
 
@@ -58,32 +58,16 @@ def from_instances(
     if not instances:
         raise ValueError("there are no instances: at least 1 is needed")
     fewest = min(instance.num_agents for instance in instances)
-    fields = {"num_agents": fewest, **fields}
+    fields = {"num_agents": fewest, "on_target": GridPathfinding.on_target, **fields}
     agents = fields["num_agents"]
-    whole = isinstance(agents, int | np.integer) and not isinstance(agents, bool)
-    if not whole or not 1 <= agents <= fewest:
-        raise ValueError(f"num_agents={agents!r} is not an integer in 1 .. {fewest}")
+    check_instances(maps, instances, agents, fields["on_target"])
     names = sorted({instance.map_name for instance in instances})
-    missing = [name for name in names if name not in maps]
-    if missing:
-        raise ValueError(f"there is no map {missing[0]!r}; there are {', '.join(maps)}")
-    chosen = [instance.first(agents) for instance in instances]
-    for i, instance in enumerate(chosen):
-        check_instance(maps[instance.map_name], instance, f"instance {i}")
-    longest = max(instance.goals.shape[1] for instance in chosen)
-    goals = np.zeros((len(chosen), agents, longest, 2), np.int64)
-    for i, instance in enumerate(chosen):
-        goals[i, :, : instance.goals.shape[1]] = instance.goals
+    tables = instance_tables(names, instances, agents)
     used = tuple(maps[name] for name in names)
+    longest = tables["goals"].shape[2]
     env = _given(used, fields, num_instances=len(instances), queue_length=longest)
     found = map_sets.make_set(used, env.obs_radius, env.guide == "distance")
-    arrays = {
-        "instance_map": np.array([names.index(instance.map_name) for instance in chosen]),
-        "starts": np.stack([instance.starts for instance in chosen]).astype(np.int64),
-        "goals": goals,
-        "queue_length": np.stack([instance.queue_lengths for instance in chosen]).astype(np.int64),
-    }
-    return env, make_params(found, agents, arrays)
+    return env, make_params(found, agents, tables)
 
 
 def _named(given: GridMap | np.ndarray, index: int) -> GridMap:
@@ -102,6 +86,7 @@ def _given(maps: Sequence[GridMap], fields: Mapping[str, Any], **derived: int) -
     known = [field.name for field in dataclasses.fields(GridPathfinding)]
     size = {
         "maps": "given",
+        "instances": None,
         "size": max((m.shape[0] for m in maps), default=1),
         "width": max((m.shape[1] for m in maps), default=1),
         "num_maps": max(len(maps), 1),

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from flockax.envs.environment import Environment, Transition
-from flockax.envs.parameters import require_choice, require_int
-from flockax.envs.pathfinding import map_sets
-from flockax.envs.pathfinding.distances import UNREACHABLE
-from flockax.envs.pathfinding.generators import KINDS
+from flockax.envs.pathfinding import fields, map_sets, windows
 from flockax.envs.pathfinding.grid_data import GridParams, GridState, make_params
+from flockax.envs.pathfinding.instance_tables import read_instances
 from flockax.envs.pathfinding.map_tables import draw_pairs
 from flockax.envs.space import grid
 from flockax.envs.spec import (
@@ -29,15 +25,6 @@ from flockax.envs.spec import (
 )
 
 Array = jax.Array
-
-MAPS = (*KINDS, "benchmark", "given")
-DEFAULT_SIZE, BENCHMARK_SIZE = 16, 21
-MOST_CELLS = 2**24  # of all maps together: a gigabyte of tables while they are built
-ON_TARGET = ("finish", "nothing", "restart")
-
-OBSTACLE, AGENT, GOAL = 1, 2, 4  # bits of a cell in a window
-FLAGS = 3  # how many there are; above them is the relative distance
-UNKNOWN = 15  # the relative distance of a cell from which there is no way
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,20 +74,26 @@ class GridPathfinding(Environment):
         size: rows of generated maps, or None for 16 (21 for "benchmark", whose maps have 17 to 21);
             files and given maps have their own.
         width: columns of generated maps, or None for as many as rows.
-        maps: which generator of `flockax.envs.pathfinding.generators` makes the maps; "benchmark" for
+        maps: "random", "maze", "warehouse", "room" or "bottleneck" for generated maps; "benchmark" for
             maps in the manner of the public benchmark's Random and Mazes sets in turn (whose own maps
-            have the seeds 0 to 127: train on others); the path of a file or folder of maps that
-            `flockax.envs.pathfinding.formats.load_maps` reads, once in a process; or "given" for
-            those of `from_maps` and `from_instances`.
+            have the seeds 0 to 127: train on others); the path of a file or folder of maps (MovingAI
+            .map, POGEMA .yaml), read once in a process; "given" for those of `from_maps` and
+            `from_instances`.
         num_maps: how many maps; each episode draws one. Of a file all are taken.
         density: share of obstacles in "random" maps.
         map_seed: seed of the first generated map; the next ones follow.
-        num_instances: given instances to draw episodes from, 0 to draw starts and goals.
-        queue_length: length of the longest given queue of goals.
-        collision: "priority", "block_both" or "soft" (see `flockax.envs.space.grid.resolve_moves`).
-        on_target: "finish", "nothing" or "restart".
+        instances: the path of a file of instances (MovingAI .scen, benchmark .json) on the maps of a
+            file: each episode plays one of them, with its first `num_agents` agents. None to draw
+            starts and goals.
+        num_instances: how many instances; follows from what is given.
+        queue_length: length of the longest given queue of goals; likewise.
+        collision: who gets a contested cell: the lowest index, and one may follow a lower one only
+            ("priority"); the lowest index, and one may follow anybody ("soft"); nobody, and nobody
+            follows ("block_both"). See `flockax.envs.space.grid.resolve_moves`.
+        on_target: what happens at a goal: the agent leaves ("finish"), it stays until all are on their
+            goals ("nothing"), or it gets a new one ("restart", the lifelong task).
         obs_radius: ``r``, how far an agent sees.
-        guide: "none" or "distance".
+        guide: "distance" to see how much nearer to the goal each cell of the window is.
         mask_obstacles: close moves into obstacles in the action mask.
         compat_visibility: repeat the fault of POGEMA 1.4.0 under "soft".
     """
@@ -112,12 +105,13 @@ class GridPathfinding(Environment):
     num_maps: int = 64
     density: float = 0.3
     map_seed: int = 0
+    instances: str | None = None
     num_instances: int = 0
     queue_length: int = 1
-    collision: str = "priority"
-    on_target: str = "finish"
+    collision: Literal["priority", "block_both", "soft"] = "priority"
+    on_target: Literal["finish", "nothing", "restart"] = "finish"
     obs_radius: int = 5
-    guide: str = "none"
+    guide: Literal["none", "distance"] = "none"
     mask_obstacles: bool = False
     compat_visibility: bool = False
 
@@ -127,59 +121,9 @@ class GridPathfinding(Environment):
         Raises:
             ValueError: naming the field, its value and what is allowed.
         """
-        if not isinstance(self.maps, str) or not self.maps:
-            raise ValueError(f"GridPathfinding: maps={self.maps!r} is not a name or a path")
-        if self.maps not in MAPS:
-            found = map_sets.read(self.maps, MAPS)
-            shapes = np.array([m.shape for m in found])
-            for name, value in zip(("size", "width"), shapes.max(axis=0), strict=True):
-                object.__setattr__(self, name, int(value))
-            object.__setattr__(self, "num_maps", len(found))
-            # A run must find its maps from anywhere.
-            object.__setattr__(self, "maps", str(Path(self.maps).resolve()))
-        if self.size is None:
-            size = BENCHMARK_SIZE if self.maps == "benchmark" else DEFAULT_SIZE
-            object.__setattr__(self, "size", size)
-        if self.width is None:
-            object.__setattr__(self, "width", self.size)
-        require_int(self, "num_agents", 1, 10**6)
-        for name in ("size", "width"):
-            require_int(self, name, 1, 2**12)
-        require_int(self, "num_maps", 1, 10**6)
-        require_int(self, "map_seed", 0, 2**31 - 1)
-        require_int(self, "num_instances", 0, 10**6)
-        require_int(self, "queue_length", 1, 10**5)
-        require_int(self, "obs_radius", 1, 63)
-        require_choice(self, "collision", grid.RULES)
-        require_choice(self, "on_target", ON_TARGET)
-        require_choice(self, "guide", ("none", "distance"))
-        for name in ("mask_obstacles", "compat_visibility"):
-            require_choice(self, name, (False, True))
-        number = isinstance(self.density, int | float) and not isinstance(self.density, bool)
-        if not number or not 0 <= self.density <= 1:
-            raise ValueError(f"GridPathfinding: density={self.density!r} is not a number in [0, 1]")
-        if self.compat_visibility and self.collision != "soft":
-            raise ValueError(
-                "GridPathfinding: compat_visibility=True is a fault of collision='soft', not of "
-                f"collision={self.collision!r}"
-            )
-        if self.maps == "benchmark" and (self.rows, self.columns) != (BENCHMARK_SIZE,) * 2:
-            raise ValueError(
-                f"GridPathfinding: size={self.size!r}, width={self.width!r} is not {BENCHMARK_SIZE}, "
-                "which maps='benchmark' has"
-            )
-        cells = self.num_maps * self.rows * self.columns
-        if cells > MOST_CELLS:
-            raise ValueError(
-                f"GridPathfinding: num_maps={self.num_maps!r} of {self.rows} by {self.columns} are "
-                f"{cells} cells, more than {MOST_CELLS}"
-            )
-        if self.maps != "given":
-            if self.num_instances:
-                raise ValueError(
-                    f"GridPathfinding: num_instances={self.num_instances!r} needs maps='given'"
-                )
-            map_sets.require_room(map_sets.generated(self.map_source), self.num_agents)
+        for name, value in fields.derived(self).items():
+            object.__setattr__(self, name, value)
+        fields.check(self)
 
     @property
     def map_source(self) -> map_sets.MapSource:
@@ -198,17 +142,12 @@ class GridPathfinding(Environment):
     @property
     def rows(self) -> int:
         """``H``."""
-        return DEFAULT_SIZE if self.size is None else self.size
+        return fields.DEFAULT_SIZE if self.size is None else self.size
 
     @property
     def columns(self) -> int:
         """``W``."""
         return self.rows if self.width is None else self.width
-
-    @property
-    def side(self) -> int:
-        """``2r + 1``."""
-        return 2 * self.obs_radius + 1
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -223,11 +162,7 @@ class GridPathfinding(Environment):
     @property
     def feature_spec(self) -> ArraySpec:
         """Windows of small integers."""
-        most = OBSTACLE | AGENT | GOAL
-        guided = self.guide == "distance"
-        low, high = (-UNKNOWN << FLAGS, (UNKNOWN << FLAGS) + most) if guided else (0, most)
-        shape = (self.num_agents, 1, self.side, self.side)
-        return ArraySpec(shape, "int8", low, high, flags=FLAGS)
+        return windows.spec(self.num_agents, self.obs_radius, self.guide == "distance")
 
     @property
     def global_state_spec(self) -> EntitySet:
@@ -251,7 +186,11 @@ class GridPathfinding(Environment):
                 "GridPathfinding: maps='given' has no default parameters; "
                 "pass those that from_maps or from_instances returned"
             )
-        return make_params(map_sets.generated(self.map_source), self.num_agents)
+        found = map_sets.generated(self.map_source)
+        given = None
+        if self.instances is not None:
+            given = read_instances(self.instances, self.maps, self.num_agents, self.on_target)
+        return make_params(found, self.num_agents, given)
 
     def obstacles(self, params: GridParams) -> Array:
         """``bool[M, H, W]``: the maps, True where blocked; beyond a smaller map is no way out of it."""
@@ -353,10 +292,11 @@ class GridPathfinding(Environment):
         reward = jnp.where(on_goal, params.goal_reward, params.step_reward)
         reward += params.collision_reward * stopped
         if self.guide == "distance":
-            nearer = self._to_goal(params, state, before) - self._to_goal(
-                params, state, state.position
+            far, near = (
+                windows.steps_to_goal(params, state, position, self.obs_radius)
+                for position in (before, state.position)
             )
-            reward += params.progress_reward * nearer
+            reward += params.progress_reward * (far - near)
         return reward
 
     def _next_goal(self, key: Array, state: GridState, queue: Array, params: GridParams) -> Array:
@@ -380,41 +320,7 @@ class GridPathfinding(Environment):
 
     def features(self, state: GridState, params: GridParams) -> Array:
         """Windows around the agents."""
-        r, side = self.obs_radius, self.side
-        board = params.tables.board[state.map]
-        seen = state.alive & state.visible
-        cell = self._cell(state.position)
-        there = grid.place(cell, seen, jnp.full(self.num_agents, AGENT, jnp.int8), board.size, 0)
-        row, column = state.position[:, 0], state.position[:, 1]
-        window = grid.windows(board + there.reshape(board.shape), row, column, side)
-        away = jnp.clip(state.goal - state.position, -r, r) + r
-        middle = away[:, 0] * side + away[:, 1]
-        cells = jnp.arange(side * side).reshape(side, side)
-        window |= jnp.where(cells == middle[:, None, None], jnp.int8(GOAL), jnp.int8(0))
-        if self.guide == "distance":
-            window += self._relative_distance(params, state) << FLAGS
-        return window[:, None]
-
-    def _relative_distance(self, params: GridParams, state: GridState) -> Array:
-        """``int8[A, S, S]``: steps to the goal from each cell less those from the middle."""
-        r, side, guide = self.obs_radius, self.side, params.guide
-        rank = guide.rank[state.map, self._cell(state.goal)]
-
-        def one(rank: Array, position: Array) -> Array:
-            start = (state.map, rank, position[0], position[1])
-            return jax.lax.dynamic_slice(guide.distance, start, (1, 1, side, side))[0, 0]
-
-        distance = jax.vmap(one)(rank, state.position)
-        own = distance[:, r, r][:, None, None]
-        relative = jnp.clip(distance - own, -UNKNOWN, UNKNOWN - 1)
-        return jnp.where(distance == UNREACHABLE, UNKNOWN, relative).astype(jnp.int8)
-
-    def _to_goal(self, params: GridParams, state: GridState, position: Array) -> Array:
-        """``int[A]``: steps from each position to the agent's goal."""
-        guide, r = params.guide, self.obs_radius
-        rank = guide.rank[state.map, self._cell(state.goal)]
-        steps = guide.distance[state.map, rank, position[:, 0] + r, position[:, 1] + r]
-        return steps.astype(int_dtype())
+        return windows.draw(params, state, self.obs_radius, self.guide == "distance")
 
     def global_state(self, state: GridState, params: GridParams | None = None) -> EntitySet:
         """Time over horizon and obstacles; position and goal of each agent, in parts of the map."""
@@ -430,20 +336,39 @@ class GridPathfinding(Environment):
             mask=state.alive,
         )
 
+    def scores(
+        self, total: dict[str, Array], final: dict[str, Array], length: Array
+    ) -> dict[str, Array]:
+        """``throughput`` of lifelong episodes, else ``csr`` and ``isr``.
+
+        As `flockax.envs.pathfinding.metrics` defines them.
+        """
+        if self.on_target == "restart":
+            return {"throughput": total["arrivals"] / length}
+        share = final["on_goal"]
+        # Not == 1: the share is rounded.
+        return {"csr": (share > 1 - 0.5 / self.num_agents).astype(share.dtype), "isr": share}
+
     def scene(self, params: GridParams | None = None) -> Any:
         """The map, rings for goals, discs for agents; who stands on its goal is highlighted."""
         from flockax.envs.pathfinding.picture import make_scene
 
         params = self.default_params if params is None else params
-        return make_scene(self.obstacles(params), self.num_agents)
+        return make_scene(self._drawn_walls(params), self.num_agents)
 
     def frame(self, state: GridState, params: GridParams | None = None) -> dict[str, Any]:
         """Positions by layer."""
         from flockax.envs.pathfinding.picture import make_frame
 
         params = self.default_params if params is None else params
-        walls = None if self.num_maps == 1 else self.obstacles(params)[state.map]
+        walls = None if self.num_maps == 1 else self._drawn_walls(params)[state.map]
         return make_frame(walls, self.rows, state.position, state.goal, state.alive)
+
+    def _drawn_walls(self, params: GridParams) -> Array:
+        """``bool[M, H, W]``: obstacles, and what lies beyond a map that is smaller than others."""
+        r = self.obs_radius
+        goals = params.tables.goal_count.reshape(params.tables.board.shape)
+        return self.obstacles(params) | (goals[:, r : r + self.rows, r : r + self.columns] == 0)
 
     def _seen(self, before: Array, position: Array, alive: Array) -> Array:
         # POGEMA 1.4.0 clears and sets its board agent by agent: whoever moves to a cell that a higher
@@ -459,8 +384,7 @@ class GridPathfinding(Environment):
 
     def _cell(self, position: Array) -> Array:
         """The number on the board of ``int[..., 2]`` positions."""
-        r = self.obs_radius
-        return (position[..., 0] + r) * self._stride + position[..., 1] + r
+        return windows.board_cell(position, self.obs_radius, self._stride)
 
     def _pair(self, cell: Array) -> Array:
         """``int[..., 2]``: the position of a cell of the board."""

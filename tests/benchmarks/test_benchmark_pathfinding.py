@@ -95,7 +95,7 @@ def test_the_file_says_what_the_task_is(files, capsys):
     other = result_of(capsys, [*args, "--task", "mapf"])
     assert other["task"] == "mapf" and "is made for lmapf" in other["warnings"][0]
     assert pathfinding.main([*words(files), "--task", "lmapf"]) == 2
-    assert "one goal only; lmapf needs more" in capsys.readouterr().err
+    assert "one goal only; the lifelong task needs more" in capsys.readouterr().err
 
 
 def test_random_moves_collide_and_rarely_arrive(files, capsys):

@@ -99,7 +99,7 @@ def test_given_instances_come_up_each_with_its_map_and_queue():
     maps = {"a": GridMap("a", np.zeros((1, 4), bool)), "b": GridMap("b", np.zeros((2, 4), bool))}
     instances = [
         Instance.from_queues("a", 0, [[0, 0]], [[[0, 1], [0, 2], [0, 0]]]),
-        Instance.from_queues("b", 0, [[1, 3]], [[[1, 2]]]),
+        Instance.from_queues("b", 0, [[1, 3]], [[[1, 2], [1, 3]]]),
     ]
     env, params = from_instances(maps, instances, on_target="restart", obs_radius=1)
     seen = {

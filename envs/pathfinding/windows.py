@@ -1,0 +1,91 @@
+"""What agents of `GridPathfinding` see: windows of the map, as small integers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from flockax.envs.pathfinding.distances import UNREACHABLE
+from flockax.envs.pathfinding.grid_data import GridParams, GridState
+from flockax.envs.space import grid
+from flockax.envs.spec import ArraySpec, int_dtype
+
+Array = jax.Array
+
+OBSTACLE, AGENT, GOAL = 1, 2, 4  # bits of a cell
+FLAGS = 3  # how many there are; above them is the relative distance
+UNKNOWN = 15  # the relative distance of a cell from which there is no way
+
+
+def spec(num_agents: int, radius: int, guided: bool) -> ArraySpec:
+    """The specification of the windows, ``int8[A, 1, 2 * radius + 1, 2 * radius + 1]``."""
+    most, side = OBSTACLE | AGENT | GOAL, 2 * radius + 1
+    low, high = (-UNKNOWN << FLAGS, (UNKNOWN << FLAGS) + most) if guided else (0, most)
+    return ArraySpec((num_agents, 1, side, side), "int8", low, high, flags=FLAGS)
+
+
+def board_cell(position: Array, radius: int, stride: int) -> Array:
+    """The number of ``int[..., 2]`` positions on the board, which has a margin of the radius.
+
+    Args:
+        position: (row, column).
+        radius: how far agents see.
+        stride: cells in a row of the board.
+    """
+    return (position[..., 0] + radius) * stride + position[..., 1] + radius
+
+
+def draw(params: GridParams, state: GridState, radius: int, guided: bool) -> Array:
+    """The windows around all agents, see `GridPathfinding`.
+
+    Args:
+        params: the maps.
+        state: where the agents are.
+        radius: how far they see, ``r``.
+        guided: whether they see how much nearer to the goal each cell is.
+
+    Returns:
+        ``int8[A, 1, 2r + 1, 2r + 1]``.
+    """
+    side = 2 * radius + 1
+    board = params.tables.board[state.map]
+    cell = board_cell(state.position, radius, board.shape[1])
+    seen = state.alive & state.visible
+    agents = jnp.full(cell.shape, AGENT, jnp.int8)
+    there = grid.place(cell, seen, agents, board.size, 0)
+    row, column = state.position[:, 0], state.position[:, 1]
+    window = grid.windows(board + there.reshape(board.shape), row, column, side)
+    away = jnp.clip(state.goal - state.position, -radius, radius) + radius
+    middle = away[:, 0] * side + away[:, 1]
+    cells = jnp.arange(side * side).reshape(side, side)
+    window |= jnp.where(cells == middle[:, None, None], jnp.int8(GOAL), jnp.int8(0))
+    if guided:
+        window += _relative_distance(params, state, radius) << FLAGS
+    return window[:, None]
+
+
+def steps_to_goal(params: GridParams, state: GridState, position: Array, radius: int) -> Array:
+    """``int[A]``: steps from positions ``int[A, 2]`` to the agents' goals; for maps with a guide."""
+    row, column = position[:, 0] + radius, position[:, 1] + radius
+    steps = params.guide.distance[state.map, _goal_rank(params, state, radius), row, column]
+    return steps.astype(int_dtype())
+
+
+def _relative_distance(params: GridParams, state: GridState, radius: int) -> Array:
+    """``int8[A, S, S]``: steps to the goal from each cell less those from the middle."""
+    side = 2 * radius + 1
+
+    def one(rank: Array, position: Array) -> Array:
+        start = (state.map, rank, position[0], position[1])
+        return jax.lax.dynamic_slice(params.guide.distance, start, (1, 1, side, side))[0, 0]
+
+    distance = jax.vmap(one)(_goal_rank(params, state, radius), state.position)
+    own = distance[:, radius, radius][:, None, None]
+    relative = jnp.clip(distance - own, -UNKNOWN, UNKNOWN - 1)
+    return jnp.where(distance == UNREACHABLE, UNKNOWN, relative).astype(jnp.int8)
+
+
+def _goal_rank(params: GridParams, state: GridState, radius: int) -> Array:
+    """``int[A]``: which of its map's tables of distances is that of each agent's goal."""
+    stride = params.tables.board.shape[-1]
+    return params.guide.rank[state.map, board_cell(state.goal, radius, stride)]
