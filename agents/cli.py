@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 DEFAULT_LEARNER, DEFAULT_ENV = "ippo", "tag"
-PATHS = ("--out", "--opponent")
+PATHS = ("--out", "--opponent", "--start-from")
 
 USAGE = """\
 usage: flockax [LEARNER] [--env ID] [--OPTION VALUE ...]   train; by default ippo on tag
@@ -165,10 +165,9 @@ def _train(learner: str, args: list[str]) -> int:
         raise UsageError(f"{learner} has no preset {preset!r}; it has {', '.join(module.PRESETS)}")
     settings, options, env = module.PRESETS[preset or "default"], RunOptions(), _env_options(env_id)
     if old and old["learner"] == learner and old["env"]["id"] == env_id and preset is None:
-        settings, options = (
-            module.Config(**_tuples(old["config"])),
-            RunOptions(**_tuples(old["run"])),
-        )
+        settings, saved = module.Config(**_tuples(old["config"])), _tuples(old["run"])
+        source = saved.get("start_from")
+        options = RunOptions(**{**saved, "start_from": source and Path(source)})
         env = _env_options(env_id, old["env"])
     given = _parse(
         f"flockax {learner} --env {env_id}",
@@ -178,7 +177,9 @@ def _train(learner: str, args: list[str]) -> int:
         env=env,
     )
     opponents = tuple(_absolute(spec) for spec in given.run.opponent)
-    given = dataclasses.replace(given, run=dataclasses.replace(given.run, opponent=opponents))
+    source = given.run.start_from and given.run.start_from.resolve()
+    run_options = dataclasses.replace(given.run, opponent=opponents, start_from=source)
+    given = dataclasses.replace(given, run=run_options)
     fields = given.env.fields_()
     made = make(env_id, **fields)
     # As the environment writes them: paths become absolute, so that the run can be read from anywhere.
@@ -188,7 +189,7 @@ def _train(learner: str, args: list[str]) -> int:
         "env": {"id": env_id, "fields": fields, "params": given.env.params_()},
         "config": dataclasses.asdict(given.settings),
         "run": {
-            name: value
+            name: str(value) if isinstance(value, Path) else value
             for name, value in dataclasses.asdict(given.run).items()
             if name not in ("out", "resume", "tensorboard", "wandb")
         },
@@ -235,6 +236,8 @@ def _evaluate(args: list[str]) -> int:
     from flockax.agents.core.evaluation import evaluate
 
     player, options = _player("flockax evaluate", args)
+    many = f"{options.episodes} episodes" + f" of {len(player.seeds)} seeds" * bool(player.seeds)
+    print(f"playing {many}, sampled and greedy ...", file=sys.stderr, flush=True)
     result = evaluate(player.policy, player.env, player.params, options.episodes, player.stacked)
     if player.seeds:
         result["seeds"] = list(player.seeds)
@@ -347,7 +350,7 @@ def _env_options(env_id: str, old: dict[str, Any] | None = None) -> tuple[type, 
     hints = typing.get_type_hints(cls)
     fields = {f.name: (hints[f.name], f.default) for f in dataclasses.fields(cls)}
     plain = type(cls().default_params)
-    texts = _field_texts(plain)
+    texts = {name: _without_markup(text) for name, text in _field_texts(plain).items()}
     annotated: Any = Annotated
     numbers = {
         f.name: (annotated[type(f.default), arg(help=texts.get(f.name, ""))], f.default)
@@ -357,7 +360,7 @@ def _env_options(env_id: str, old: dict[str, Any] | None = None) -> tuple[type, 
     params_cls = dataclasses.make_dataclass(
         "Params", [(name, *spec) for name, spec in numbers.items()], frozen=True
     )
-    params_cls.__doc__ = plain.__doc__
+    params_cls.__doc__ = _without_markup(plain.__doc__ or "")
 
     def given_fields(self: Any) -> dict[str, Any]:
         return {name: getattr(self, name) for name in fields}
@@ -372,7 +375,7 @@ def _env_options(env_id: str, old: dict[str, Any] | None = None) -> tuple[type, 
         frozen=True,
         namespace={"fields_": given_fields, "params_": given_params},
     )
-    options.__doc__ = cls.__doc__
+    options.__doc__ = _without_markup(cls.__doc__ or "")
     default = options()
     if old:
         default = options(**old["fields"], params=params_cls(**old["params"]))
@@ -385,6 +388,11 @@ def _field_texts(cls: type) -> dict[str, str]:
 
     docs = [parse(base.__doc__ or "") for base in reversed(cls.__mro__)]
     return {p.arg_name: p.description or "" for doc in docs for p in doc.params}
+
+
+def _without_markup(text: str) -> str:
+    """A docstring for a terminal: without backticks and asterisks around words."""
+    return re.sub(r"(`{1,2}|\*\*)(.+?)\1", r"\2", text)
 
 
 def _parse(prog: str, args: list[str], **parts: tuple[type, Any, bool]) -> Any:

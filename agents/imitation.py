@@ -16,16 +16,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
-from flockax.agents.core import distributions, networks
+from flockax.agents.core import distributions
 from flockax.agents.core.actor_critic import Agent
-from flockax.agents.core.optimiser import apply_gradients, init_optimizer
-from flockax.agents.core.policy import Policy, group_slots, replace_group
+from flockax.agents.core.learning import Activation, Setup, Share, check_settings, traced
+from flockax.agents.core.optimiser import init_optimizer
+from flockax.agents.core.policy import Policy
 from flockax.agents.core.runs import POLICIES
 from flockax.agents.core.trainer import Trainer, UpdateMetrics, episode_metrics, require
-from flockax.envs import DiscreteActions, Environment, VectorEnv
+from flockax.envs import DiscreteActions, Environment
 from flockax.envs.spec import float_dtype, int_dtype
 
 Array = jax.Array
@@ -69,9 +69,9 @@ class Config:
     entropy_coef: float = 0.0
     max_grad_norm: float = 1.0
     hidden: tuple[int, ...] = (128,)
-    activation: str = "relu"
+    activation: Activation = "relu"
     recurrent: int = 0
-    share: str = "group"
+    share: Share = "group"
     stagger: bool = True
 
     def __post_init__(self) -> None:
@@ -80,26 +80,10 @@ class Config:
         Raises:
             ValueError: naming the setting, its value and what is allowed.
         """
-        for name in ("total_steps", "num_envs", "rollout_length", "epochs", "minibatches"):
-            require(self, name, lambda x: x >= 1, "at least 1")
+        check_settings(self)
         for name in ("cloning", "mixing"):
             require(self, name, lambda x: 0 <= x <= 1, "in [0, 1]")
-        for name in ("learning_rate", "max_grad_norm"):
-            require(self, name, lambda x: 0 < x < float("inf"), "finite and above 0")
-        require(self, "entropy_coef", lambda x: 0 <= x < float("inf"), "finite and at least 0")
-        widest = 2**16
-        require(self, "recurrent", lambda x: 0 <= x <= widest, f"in 0 .. {widest}")
-        allowed = f"widths in 1 .. {widest}"
-        require(self, "hidden", lambda x: all(1 <= width <= widest for width in x), allowed)
-        per_update = self.num_envs * self.rollout_length
-        require(self, "num_envs", lambda x: per_update < 2**31, "below 2^31 / rollout_length")
-        allowed = "below 2^31 updates of num_envs * rollout_length steps"
-        require(self, "total_steps", lambda x: x / per_update < 2**31 - 1, allowed)
         require(self, "expert", lambda x: x in POLICIES, f"one of {', '.join(POLICIES)}")
-        require(self, "activation", lambda x: x in networks.ACTIVATIONS, "tanh or relu")
-        require(self, "share", lambda x: x in ("all", "group", "none"), "all, group or none")
-        allowed = f"a divisor of num_envs={self.num_envs}"
-        require(self, "minibatches", lambda x: self.num_envs % x == 0, allowed)
 
 
 PRESETS = {"default": Config()}
@@ -217,21 +201,12 @@ def make_train(
         ValueError: for continuous actions, features without a network, an expert that does not play
             this environment, an unknown group, or no group left to learn.
     """
-    networks.window_shape(env.feature_spec)
+    params = env.default_params if params is None else params
+    setup = Setup(config, env, params, dict(opponents or {}))
+    vector_env, agent, learns = setup.vector_env, setup.agent, setup.learns
     if not isinstance(env.action_spec, DiscreteActions):
         raise ValueError(f"imitation learns discrete actions; {env} has continuous ones")
-    params = env.default_params if params is None else params
-    opponents = dict(opponents or {})
-    learns = np.ones(env.num_agents, bool)
-    for name in opponents:
-        learns &= ~group_slots(env, name)
-    if not learns.any():
-        raise ValueError(f"opponents {', '.join(opponents)} leave no group to learn")
     expert = POLICIES[config.expert][1](env, params)
-    vector_env = VectorEnv(env, config.num_envs)
-    agent = Agent(env, config)
-    steps_per_update = config.num_envs * config.rollout_length
-    num_updates = -(-config.total_steps // steps_per_update)
 
     def init(key: Array, hyper: Hyper | None = None) -> TrainState:
         net_key, env_key, key = jax.random.split(key, 3)
@@ -246,7 +221,7 @@ def make_train(
             fresh=jnp.ones((config.num_envs, env.num_agents), bool),
             reset=jnp.ones(config.num_envs, bool),
             expert_carry=expert.init(config.num_envs),
-            opponent_carry={name: p.init(config.num_envs) for name, p in opponents.items()},
+            opponent_carry=setup.opponents_init(),
             key=key,
             hyper=default_hyper(config) if hyper is None else hyper,
             update=jnp.zeros((), int_dtype()),
@@ -254,18 +229,8 @@ def make_train(
 
     def expert_plays(update: Array) -> Array:
         """``bool[E]``: the first environments, fewer from update to update."""
-        progress = update / num_updates
-        share = 1 - (progress - config.cloning) / max(config.mixing, 1e-6)
+        share = 1 - (setup.progress(update) - config.cloning) / max(config.mixing, 1e-6)
         return jnp.arange(config.num_envs) < jnp.ceil(share * config.num_envs)
-
-    def opponents_act(key: Array, state: TrainState, action: Array) -> tuple[Array, Any]:
-        carries = {}
-        seen = state.observation, vector_env.env_state(state.vector), params, state.reset, False
-        for i, (name, policy) in enumerate(opponents.items()):
-            own_key, carry = jax.random.fold_in(key, i), state.opponent_carry[name]
-            other, carries[name] = policy.act(own_key, carry, *seen)
-            action = replace_group(env, name, action, other)
-        return action, carries
 
     def rollout_step(state: TrainState, key: Array) -> tuple[TrainState, Any]:
         act_key, expert_key, opponent_key, env_key = jax.random.split(key, 4)
@@ -287,7 +252,9 @@ def make_train(
             expert_key, state.expert_carry, observation, env_state, params, state.reset, False
         )
         action = jnp.where(expert_plays(state.update)[:, None], label, own)
-        action, opponent_carry = opponents_act(opponent_key, state, action)
+        action, opponent_carry = setup.opponents_act(
+            opponent_key, state.opponent_carry, observation, env_state, state.reset, action
+        )
         next_observation, vector, _, terminated, truncated, info = vector_env.step(
             env_key, state.vector, action, params
         )
@@ -317,24 +284,19 @@ def make_train(
         first_carry, hyper = state.carry, state.hyper
         step_keys = jax.random.split(step_key, config.rollout_length)
         state, (lessons, episodes) = jax.lax.scan(rollout_step, state, step_keys)
-        left = 1 - state.update / num_updates if config.anneal else 1.0
-        rate = hyper.learning_rate * left
 
-        def minibatch(carry: tuple[Any, Any], index: Array) -> tuple[Any, Any]:
-            weights, optimizer = carry
-            lesson = jax.tree.map(lambda x: jnp.take(x, index, axis=1, mode="clip"), lessons)
-            gradients, parts = jax.grad(loss, argnums=2, has_aux=True)(
-                agent, hyper, weights, first_carry[index], lesson
-            )
-            norm = hyper.max_grad_norm
-            return apply_gradients(agent.sharing, rate, norm, weights, optimizer, gradients), parts
+        def minibatch_loss(weights: Any, start: Any, lesson: Lesson) -> Any:
+            return loss(agent, hyper, weights, start, lesson)
 
-        orders = jax.vmap(lambda k: jax.random.permutation(k, config.num_envs))(
-            jax.random.split(shuffle_key, config.epochs)
-        )
-        orders = orders.reshape((config.epochs * config.minibatches, -1))
-        (weights, optimizer), parts = jax.lax.scan(
-            minibatch, (state.params, state.optimizer), orders
+        weights, optimizer, parts = setup.fit(
+            minibatch_loss,
+            shuffle_key,
+            setup.rate(hyper.learning_rate, state.update),
+            hyper.max_grad_norm,
+            state.params,
+            state.optimizer,
+            first_carry,
+            lessons,
         )
         means = {name: jnp.mean(part) for name, part in parts.items()}
         means["expert_plays"] = jnp.mean(expert_plays(state.update), dtype=float_dtype())
@@ -349,15 +311,16 @@ def make_train(
         policy=lambda state: agent.policy(state.params["actor"]),
         env=env,
         params=params,
-        steps_per_update=steps_per_update,
-        num_updates=num_updates,
+        steps_per_update=setup.steps_per_update,
+        num_updates=setup.num_updates,
+        note=f"{config.expert} plays too until {min(config.cloning + config.mixing, 1):.0%} of the run",
     )
 
 
 def default_hyper(config: Config) -> Hyper:
     """The rates and coefficients of the settings as arrays."""
-    names = [field.name for field in dataclasses.fields(Hyper)]
-    return Hyper(**{name: jnp.asarray(getattr(config, name), float_dtype()) for name in names})
+    hyper: Hyper = traced(Hyper, config)
+    return hyper
 
 
 def main() -> None:

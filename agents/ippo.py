@@ -14,15 +14,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
-from flockax.agents.core import distributions, networks, returns
+from flockax.agents.core import distributions, returns
 from flockax.agents.core.actor_critic import Agent
-from flockax.agents.core.optimiser import apply_gradients, init_optimizer
-from flockax.agents.core.policy import Policy, group_slots, replace_group
+from flockax.agents.core.learning import Activation, Setup, Share, check_settings, traced
+from flockax.agents.core.optimiser import init_optimizer
+from flockax.agents.core.policy import Policy
 from flockax.agents.core.trainer import Trainer, UpdateMetrics, episode_metrics, require
-from flockax.envs import Environment, VectorEnv, cond_any
+from flockax.envs import Environment, cond_any
 from flockax.envs.spec import float_dtype, int_dtype
 
 Array = jax.Array
@@ -52,6 +52,8 @@ class Config:
         recurrent: width of a GRU in actor and critic, 0 for none.
         share: which agents share parameters: all, those of a group, or none.
         stagger: start the first episodes at different times, so that they do not end together.
+        critic_first: share of the run in which only the critic learns, for a run that starts from
+            another whose critic knows nothing.
     """
 
     total_steps: int = 2_000_000
@@ -69,10 +71,11 @@ class Config:
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
     hidden: tuple[int, ...] = (64, 64)
-    activation: str = "relu"
+    activation: Activation = "relu"
     recurrent: int = 0
-    share: str = "group"
+    share: Share = "group"
     stagger: bool = True
+    critic_first: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuses settings that make no sense.
@@ -80,30 +83,12 @@ class Config:
         Raises:
             ValueError: naming the setting, its value and what is allowed.
         """
-        for name in ("total_steps", "num_envs", "rollout_length", "epochs", "minibatches"):
-            require(self, name, lambda x: x >= 1, "at least 1")
-        for name in ("gamma", "gae_lambda"):
+        check_settings(self)
+        for name in ("gamma", "gae_lambda", "critic_first"):
             require(self, name, lambda x: 0 <= x <= 1, "in [0, 1]")
-        for name in ("learning_rate", "clip", "max_grad_norm"):
-            require(self, name, lambda x: 0 < x < float("inf"), "finite and above 0")
-        for name in ("value_clip", "entropy_coef", "value_coef"):
+        require(self, "clip", lambda x: 0 < x < float("inf"), "finite and above 0")
+        for name in ("value_clip", "value_coef"):
             require(self, name, lambda x: 0 <= x < float("inf"), "finite and at least 0")
-        widest = 2**16
-        require(self, "recurrent", lambda x: 0 <= x <= widest, f"in 0 .. {widest}")
-        allowed = f"widths in 1 .. {widest}"
-        require(self, "hidden", lambda x: all(1 <= width <= widest for width in x), allowed)
-        per_update = self.num_envs * self.rollout_length
-        require(self, "num_envs", lambda x: per_update < 2**31, "below 2^31 / rollout_length")
-        allowed = "below 2^31 updates of num_envs * rollout_length steps"
-        require(self, "total_steps", lambda x: x / per_update < 2**31 - 1, allowed)
-        require(self, "activation", lambda x: x in networks.ACTIVATIONS, "tanh or relu")
-        require(self, "share", lambda x: x in ("all", "group", "none"), "all, group or none")
-        require(
-            self,
-            "minibatches",
-            lambda x: self.num_envs % x == 0,
-            f"a divisor of num_envs={self.num_envs}",
-        )
 
 
 PRESETS = {
@@ -278,18 +263,9 @@ def make_train(
     Raises:
         ValueError: for features without a network, an unknown group, or no group left to learn.
     """
-    networks.window_shape(env.feature_spec)
     params = env.default_params if params is None else params
-    opponents = dict(opponents or {})
-    learns = np.ones(env.num_agents, bool)
-    for name in opponents:
-        learns &= ~group_slots(env, name)
-    if not learns.any():
-        raise ValueError(f"opponents {', '.join(opponents)} leave no group to learn")
-    vector_env = VectorEnv(env, config.num_envs)
-    agent = Agent(env, config)
-    steps_per_update = config.num_envs * config.rollout_length
-    num_updates = -(-config.total_steps // steps_per_update)
+    setup = Setup(config, env, params, dict(opponents or {}))
+    vector_env, agent, learns = setup.vector_env, setup.agent, setup.learns
 
     def init(key: Array, hyper: Hyper | None = None) -> TrainState:
         net_key, env_key, key = jax.random.split(key, 3)
@@ -303,7 +279,7 @@ def make_train(
             observation=observation,
             carry={"actor": carry, "critic": carry},
             fresh=jnp.ones((config.num_envs, env.num_agents), bool),
-            opponent_carry={name: p.init(config.num_envs) for name, p in opponents.items()},
+            opponent_carry=setup.opponents_init(),
             key=key,
             hyper=default_hyper(config) if hyper is None else hyper,
             update=jnp.zeros((), int_dtype()),
@@ -315,16 +291,6 @@ def make_train(
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, index)
         draw = jax.vmap(lambda key: distributions.action_noise(env.action_spec, key, shape))
         return jnp.moveaxis(draw(keys), 1, 0)
-
-    def opponents_act(key: Array, state: TrainState, action: Array) -> tuple[Array, Any]:
-        carries = {}
-        env_state = vector_env.env_state(state.vector)
-        seen = state.observation, env_state, params, jnp.all(state.fresh, axis=1), False
-        for i, (name, policy) in enumerate(opponents.items()):
-            own_key, carry = jax.random.fold_in(key, i), state.opponent_carry[name]
-            other, carries[name] = policy.act(own_key, carry, *seen)
-            action = replace_group(env, name, action, other)
-        return action, carries
 
     def value_at_end(truncated: Array, *inputs: Any) -> Array:
         """``f[E, A]``: values of the last observations, computed only if an episode was truncated."""
@@ -346,7 +312,14 @@ def make_train(
         critic_carry, value = agent.critic(state.params["critic"], state.carry["critic"], *seen)
         distribution = agent.distribution(output[0], observation.action_mask)
         raw = distribution.sample(noise)
-        action, opponent_carry = opponents_act(opponent_key, state, distribution.action(raw))
+        action, opponent_carry = setup.opponents_act(
+            opponent_key,
+            state.opponent_carry,
+            observation,
+            vector_env.env_state(state.vector),
+            jnp.all(fresh, axis=1),
+            distribution.action(raw),
+        )
         next_observation, vector, reward, terminated, truncated, info = vector_env.step(
             env_key, state.vector, action, params
         )
@@ -397,27 +370,20 @@ def make_train(
         membership = jnp.asarray(agent.sharing.membership, advantage.dtype)
         advantage = returns.normalise(advantage, rollout.weight, membership)
 
-        left = 1 - state.update / num_updates if config.anneal else 1.0
-        rate = hyper.learning_rate * left
+        def minibatch_loss(weights: Any, start: Any, part: Any) -> Any:
+            return loss(agent, hyper, weights, start, *part)
 
-        def minibatch(carry: tuple[Any, Any], index: Array) -> tuple[Any, Any]:
-            weights, optimizer = carry
-            batch, adv, tgt = jax.tree.map(
-                lambda x: jnp.take(x, index, axis=1, mode="clip"), (rollout, advantage, target)
-            )
-            start = jax.tree.map(lambda x: x[index], first_carry)
-            gradients, parts = jax.grad(loss, argnums=2, has_aux=True)(
-                agent, hyper, weights, start, batch, adv, tgt
-            )
-            norm = hyper.max_grad_norm
-            return apply_gradients(agent.sharing, rate, norm, weights, optimizer, gradients), parts
-
-        orders = jax.vmap(lambda k: jax.random.permutation(k, config.num_envs))(
-            jax.random.split(shuffle_key, config.epochs)
-        )
-        orders = orders.reshape((config.epochs * config.minibatches, -1))
-        (weights, optimizer), parts = jax.lax.scan(
-            minibatch, (state.params, state.optimizer), orders
+        later = setup.progress(state.update) >= config.critic_first
+        weights, optimizer, parts = setup.fit(
+            minibatch_loss,
+            shuffle_key,
+            setup.rate(hyper.learning_rate, state.update),
+            hyper.max_grad_norm,
+            state.params,
+            state.optimizer,
+            first_carry,
+            (rollout, advantage, target),
+            actor_learns=later if config.critic_first else None,
         )
         means = {name: jnp.mean(part) for name, part in parts.items()}
         means["ratio_deviation"] = parts["ratio_deviation"][0]
@@ -432,15 +398,15 @@ def make_train(
         policy=lambda state: agent.policy(state.params["actor"]),
         env=env,
         params=params,
-        steps_per_update=steps_per_update,
-        num_updates=num_updates,
+        steps_per_update=setup.steps_per_update,
+        num_updates=setup.num_updates,
     )
 
 
 def default_hyper(config: Config) -> Hyper:
     """The rates and coefficients of the settings as arrays."""
-    names = [field.name for field in dataclasses.fields(Hyper)]
-    return Hyper(**{name: jnp.asarray(getattr(config, name), float_dtype()) for name in names})
+    hyper: Hyper = traced(Hyper, config)
+    return hyper
 
 
 def main() -> None:

@@ -236,6 +236,21 @@ class Environment(abc.ABC):
         """
         raise ValueError(f"{type(self).__name__} has no capacity to grow")
 
+    def scores(
+        self, total: dict[str, Array], final: dict[str, Array], length: Array
+    ) -> dict[str, Array]:
+        """What the literature reports of whole episodes; nothing by default.
+
+        Args:
+            total: the metrics of the steps summed over each episode, ``f[...]``.
+            final: the metrics of its last step, ``f[...]``.
+            length: its steps, ``int[...]``.
+
+        Returns:
+            Numbers by name, ``f[...]``, of which the mean over episodes makes sense.
+        """
+        return {}
+
     def scene(self, params: Any = None) -> Any:
         """What a replay draws (`flockax.envs.viewer.Scene`)."""
         raise ValueError(f"{type(self).__name__} does not describe a scene")

@@ -30,11 +30,13 @@ class Episodes:
         returns: ``f[N, G]``, summed over the agents of each group.
         length: ``int[N]``.
         metrics: the environment's metrics summed over each episode, ``f[N]`` each.
+        scores: of each episode, ``f[N]`` each, see `Environment.scores`.
     """
 
     returns: Array
     length: Array
     metrics: dict[str, Array]
+    scores: dict[str, Array]
 
 
 @functools.partial(jax.jit, static_argnames=("env", "num_envs", "horizon", "greedy", "stacked"))
@@ -74,10 +76,15 @@ def _play(
         # What comes after the first end belongs to another episode.
         during = jnp.cumsum(done, axis=0) - done == 0
         rewards = jnp.where(during[:, :, None], group_sums(env, reward), 0)
+        length = jnp.sum(during, axis=0)
+        total = {k: jnp.sum(jnp.where(during, m, 0), axis=0) for k, m in metrics.items()}
+        last = jnp.arange(horizon)[:, None] == length - 1
+        final = {k: jnp.sum(jnp.where(last, m, 0), axis=0) for k, m in metrics.items()}
         return Episodes(
             returns=jnp.sum(rewards, axis=0),
-            length=jnp.sum(during, axis=0),
-            metrics={k: jnp.sum(jnp.where(during, m, 0), axis=0) for k, m in metrics.items()},
+            length=length,
+            metrics=total,
+            scores=env.scores(total, final, length),
         )
 
     return jax.vmap(play)(policy) if stacked else play(policy)
@@ -151,8 +158,10 @@ def summarise(env: Environment, episodes: Episodes) -> dict[str, Any]:
     Returns:
         ``return_mean``, ``return_iqm`` and ``return_interval`` (95 %, bootstrap over seeds, None for
         one seed) of the team or, where groups compete, the first group; ``per_seed``; ``per_group``;
-        ``length_mean``; ``metrics``, sums over an episode.
+        ``length_mean``; ``metrics_per_episode``, sums over an episode; and ``scores``, where the
+        environment has some.
     """
+    scores = {name: float(value.mean()) for name, value in episodes.scores.items()}
     by_group = episodes.returns.mean(axis=1)
     team = by_group[:, 0] if env.competitive else by_group.sum(axis=1)
     interval = bootstrap_interval(team)
@@ -169,7 +178,10 @@ def summarise(env: Environment, episodes: Episodes) -> dict[str, Any]:
             for i, group in enumerate(env.groups)
         },
         "length_mean": float(episodes.length.mean()),
-        "metrics": {name: float(value.mean()) for name, value in episodes.metrics.items()},
+        "metrics_per_episode": {
+            name: float(value.mean()) for name, value in episodes.metrics.items()
+        },
+        **({"scores": scores} if scores else {}),
     }
 
 

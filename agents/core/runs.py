@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from flockax.agents.core.policy import GroupedPolicy, Policy, RandomPolicy, group_slots
 from flockax.agents.core.trainer import Trainer, make_init, seed_keys
@@ -162,16 +163,21 @@ def transfer(run: str | Path, env: Environment, params: Any) -> Player:
 
     config = RunFolder(run).read_config()
     home = make(config["env"]["id"], **config["env"]["fields"])
-    for what in ("feature_spec", "action_spec"):
-        there, here = getattr(home, what), getattr(env, what)
-        if type(there) is not type(here) or _per_agent(there) != _per_agent(here):
-            raise ValueError(f"the run {run} was trained with {what} {there}, not {here}")
+    _require_same_view(run, home, env)
     if config["config"]["share"] == "none" and home.groups != env.groups:
         raise ValueError(
             f"the run {run} has parameters for each of {home.num_agents} agents (share='none'), "
             f"not for {env.num_agents}"
         )
     return _load(run, (env, params))
+
+
+def _require_same_view(run: str | Path, home: Environment, env: Environment) -> None:
+    """Refuses an environment in which agents see or do something else than where a run was trained."""
+    for what in ("feature_spec", "action_spec"):
+        there, here = getattr(home, what), getattr(env, what)
+        if type(there) is not type(here) or _per_agent(there) != _per_agent(here):
+            raise ValueError(f"the run {run} was trained with {what} {there}, not {here}")
 
 
 def _per_agent(spec: Any) -> Any:
@@ -182,6 +188,23 @@ def _per_agent(spec: Any) -> Any:
 
 
 def _load(run: str | Path, elsewhere: tuple[Environment, Any] | None) -> Player:
+    config, trainer, state = _restore(run)
+    first, count = config["run"]["seed"], config["run"]["seeds"]
+    if elsewhere is not None:
+        module = learner_module(config["learner"])
+        trainer = module.make_train(_settings(module, config), *elsewhere)
+    return Player(
+        policy=jax.vmap(trainer.policy)(state),
+        env=trainer.env,
+        params=trainer.params,
+        env_id=config["env"]["id"],
+        stacked=True,
+        seeds=tuple(range(first, first + count)),
+    )
+
+
+def _restore(run: str | Path) -> tuple[dict[str, Any], Trainer, Any]:
+    """The configuration of a run, its trainer, and the states of its seeds in the newest checkpoint."""
     from flockax.agents.core.checkpoint import Checkpoints
     from flockax.agents.core.files import RunError
     from flockax.agents.core.runlog import RunFolder
@@ -200,17 +223,48 @@ def _load(run: str | Path, elsewhere: tuple[Environment, Any] | None) -> Player:
         make_init(trainer, config["run"]["seed_loop"]), seed_keys(first, count)
     )
     state, _ = Checkpoints(folder.checkpoints, read_only=True).restore(None, example)
-    if elsewhere is not None:
-        module = learner_module(config["learner"])
-        trainer = module.make_train(_settings(module, config), *elsewhere)
-    return Player(
-        policy=jax.vmap(trainer.policy)(state),
-        env=trainer.env,
-        params=trainer.params,
-        env_id=config["env"]["id"],
-        stacked=True,
-        seeds=tuple(range(first, first + count)),
-    )
+    return config, trainer, state
+
+
+def weights_from(run: str | Path, trainer: Trainer, seeds: int) -> dict[str, Any]:
+    """The networks of a trained run, for a run that starts with them.
+
+    Args:
+        run: the folder of the trained run.
+        trainer: of the run that starts; its learner, environment and parameters may be others.
+        seeds: how many seeds start: the first with the first trained seed and so on, again from the
+            first where fewer were trained.
+
+    Returns:
+        Parameters by role ("actor", "critic"), those that both runs have, with a leading axis of seeds.
+
+    Raises:
+        RunError, CheckpointError: as `load`.
+        ValueError: the networks, or what agents see or do, are others.
+    """
+    config, home, state = _restore(run)
+    _require_same_view(run, home.env, trainer.env)
+    wanted = jax.eval_shape(trainer.init, jax.random.key(0)).params
+    index = np.arange(seeds) % config["run"]["seeds"]
+    found = {}
+    for role in wanted.keys() & state.params.keys():
+        found[role] = jax.tree.map(lambda x: x[index], state.params[role])
+        here, there = (
+            {jax.tree_util.keystr(path): x.shape[skip:] for path, x in leaves}
+            for skip, leaves in (
+                (0, jax.tree.leaves_with_path(wanted[role])),
+                (1, jax.tree.leaves_with_path(found[role])),
+            )
+        )
+        if here != there:
+            raise ValueError(
+                f"start_from={str(run)!r}: its {role} is another network; hidden, recurrent and share "
+                "must be those of that run: "
+                + ", ".join(
+                    f"{n}={config['config'].get(n)!r}" for n in ("hidden", "recurrent", "share")
+                )
+            )
+    return found
 
 
 def find(

@@ -61,6 +61,7 @@ class Trainer:
         params: its parameters.
         steps_per_update: environment steps of one seed in an update.
         num_updates: updates of a whole run.
+        note: what one must know to read its returns; nothing for most.
     """
 
     init: Callable[..., Any]
@@ -70,6 +71,7 @@ class Trainer:
     params: Any
     steps_per_update: int
     num_updates: int
+    note: str = ""
 
 
 def require(config: Any, name: str, valid: Callable[[Any], bool], allowed: str) -> None:

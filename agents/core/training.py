@@ -25,6 +25,7 @@ from flockax.agents.core.metricslog import MetricsLog
 from flockax.agents.core.plotting import learning_curve
 from flockax.agents.core.progress import RunProgress
 from flockax.agents.core.runlog import RunFolder, versions
+from flockax.agents.core.runs import weights_from
 from flockax.agents.core.trainer import (
     SEED_LOOPS,
     ChunkMetrics,
@@ -73,6 +74,7 @@ class RunOptions:
         log_interval: updates between lines of metrics.jsonl; 0 for a hundredth of the run.
         checkpoint_interval: updates between checkpoints; 0 for a tenth of the run.
         eval_episodes: episodes of each seed in the evaluation at the end.
+        start_from: folder of a trained run whose networks this one starts with, of the same shape.
         opponent: GROUP=random, GROUP=POLICY or GROUP=RUN: who plays a group instead of learning it.
         tensorboard: also write TensorBoard event files.
         wandb: also log to Weights & Biases.
@@ -86,6 +88,7 @@ class RunOptions:
     log_interval: int = 0
     checkpoint_interval: int = 0
     eval_episodes: int = 256
+    start_from: Path | None = None
     opponent: tuple[str, ...] = ()
     tensorboard: bool = False
     wandb: bool = False
@@ -125,13 +128,16 @@ def train(
         RunError: the folder is used, locked, of another configuration, or cannot be written.
         CheckpointError: a checkpoint cannot be written or read.
         TrainingError: a loss is not finite.
+        ValueError: the run to start from has other networks.
         Stopped: by SIGINT or SIGTERM, after a checkpoint.
     """
+    weights = _first_weights(trainer, options)
     with RunFolder.create(options.out, learner, env_id, options.resume) as folder:
         episodes = "the training episodes that ended since the line before"
+        meaning = convention(trainer.env, trainer.params, episodes, "sampled")
         full_config = {
             **config,
-            "convention": convention(trainer.env, trainer.params, episodes, "sampled"),
+            "convention": f"{meaning}; {trainer.note}" if trainer.note else meaning,
             "versions": versions(),
         }
         if folder.has_config:
@@ -139,7 +145,7 @@ def train(
         else:
             folder.write_config(full_config)
         with contextlib.ExitStack() as stack:
-            loop = stack.enter_context(contextlib.closing(_Loop(trainer, options, folder)))
+            loop = stack.enter_context(contextlib.closing(_Loop(trainer, options, folder, weights)))
             stack.enter_context(loop.progress)
             writers = _writers(options, folder.path, full_config, loop.env_steps)
             for writer in writers:
@@ -162,7 +168,9 @@ def train(
 class _Loop:
     """One run in progress; `done` counts its updates."""
 
-    def __init__(self, trainer: Trainer, options: RunOptions, folder: RunFolder) -> None:
+    def __init__(
+        self, trainer: Trainer, options: RunOptions, folder: RunFolder, weights: dict[str, Any]
+    ) -> None:
         self.trainer, self.options, self.folder = trainer, options, folder
         total = trainer.num_updates
         self.log_interval = min(options.log_interval or max(1, total // 100), total)
@@ -181,6 +189,9 @@ class _Loop:
         if resumed:
             self.state, meta = self.checkpoints.restore(None, self.state)
             self.done, self.seconds = meta["step"], meta["seconds"]
+        else:
+            params = {**self.state.params, **weights}
+            self.state = dataclasses.replace(self.state, params=params)
         self.log.truncate_to(self.done, "update")
         self.progress = RunProgress(trainer.num_updates, self.done)
 
@@ -297,6 +308,18 @@ class _Loop:
         kept = self.checkpoints.latest()
         good = "none was saved yet" if kept is None else f"the last good one is of update {kept}"
         raise TrainingError(f"the loss is not finite: {which}; checkpoints: {good}")
+
+
+def _first_weights(trainer: Trainer, options: RunOptions) -> dict[str, Any]:
+    """The networks that a new run starts with, where it starts from another."""
+    if options.start_from is None:
+        return {}
+    if options.resume and options.out is not None:
+        # Then they are in the checkpoint, and the other run may be gone.
+        saved = Checkpoints(RunFolder(options.out).checkpoints, read_only=True)
+        if saved.latest() is not None:
+            return {}
+    return weights_from(options.start_from, trainer, options.seeds)
 
 
 class _Signals:
