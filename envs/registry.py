@@ -113,6 +113,7 @@ _ENTRIES = (
                 "density": 0.2,
                 "collision": "soft",
                 "on_target": "restart",
+                "guide": "waypoints",
                 "obs_radius": 3,
                 "compat_visibility": True,
             },

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from flockax.envs.parameters import require_choice, require_int
-from flockax.envs.pathfinding import map_sets
+from flockax.envs.pathfinding import map_sets, windows
 from flockax.envs.pathfinding.generators import KINDS
 from flockax.envs.pathfinding.instance_tables import read_instances
 from flockax.envs.space import grid
@@ -81,7 +81,7 @@ def check(env: Any) -> None:
     require_int(env, "obs_radius", 1, 63)
     require_choice(env, "collision", grid.RULES)
     require_choice(env, "on_target", ON_TARGET)
-    require_choice(env, "guide", ("none", "distance"))
+    require_choice(env, "guide", windows.GUIDES)
     for name in ("mask_obstacles", "compat_visibility"):
         require_choice(env, name, (False, True))
     number = isinstance(env.density, int | float) and not isinstance(env.density, bool)

@@ -32,7 +32,7 @@ def from_maps(
     """
     named = tuple(_named(m, i) for i, m in enumerate(maps))
     env = _given(named, fields)
-    found = map_sets.make_set(named, env.obs_radius, env.guide == "distance")
+    found = map_sets.make_set(named, env.obs_radius, env.guide != "none")
     map_sets.require_room(found, env.num_agents)
     return env, make_params(found, env.num_agents)
 
@@ -66,7 +66,7 @@ def from_instances(
     used = tuple(maps[name] for name in names)
     longest = tables["goals"].shape[2]
     env = _given(used, fields, num_instances=len(instances), queue_length=longest)
-    found = map_sets.make_set(used, env.obs_radius, env.guide == "distance")
+    found = map_sets.make_set(used, env.obs_radius, env.guide != "none")
     return env, make_params(found, agents, tables)
 
 

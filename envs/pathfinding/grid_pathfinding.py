@@ -49,6 +49,11 @@ class GridPathfinding(Environment):
     * 8 d, with ``guide="distance"``: steps to its goal from that cell less those from its own cell,
       limited to -15 .. 14; d = 15 where there is no way to the goal.
 
+    With ``guide="waypoints"``, ``int16``, it is instead a sum of the first three and
+
+    * 8, 16, 32, 64: an agent is there whose shortest ways to its own goal go up, down, left, right,
+    * 128 d, likewise.
+
     Networks take it apart; `flockax.envs.spec.unpack` does it for anybody.
 
     **Reward.** To each agent ``arrival_reward`` on the step of an arrival ("finish", "restart"), or
@@ -93,7 +98,8 @@ class GridPathfinding(Environment):
         on_target: what happens at a goal: the agent leaves ("finish"), it stays until all are on their
             goals ("nothing"), or it gets a new one ("restart", the lifelong task).
         obs_radius: ``r``, how far an agent sees.
-        guide: "distance" to see how much nearer to the goal each cell of the window is.
+        guide: "distance" to see how much nearer to the goal each cell of the window is; "waypoints" to
+            see, besides, where the agents in the window would go next if they were alone.
         mask_obstacles: close moves into obstacles in the action mask.
         compat_visibility: repeat the fault of POGEMA 1.4.0 under "soft".
     """
@@ -111,7 +117,7 @@ class GridPathfinding(Environment):
     collision: Literal["priority", "block_both", "soft"] = "priority"
     on_target: Literal["finish", "nothing", "restart"] = "finish"
     obs_radius: int = 5
-    guide: Literal["none", "distance"] = "none"
+    guide: Literal["none", "distance", "waypoints"] = "none"
     mask_obstacles: bool = False
     compat_visibility: bool = False
 
@@ -136,7 +142,7 @@ class GridPathfinding(Environment):
             float(self.density),
             self.map_seed,
             self.obs_radius,
-            self.guide == "distance",
+            self.guide != "none",
         )
 
     @property
@@ -162,7 +168,7 @@ class GridPathfinding(Environment):
     @property
     def feature_spec(self) -> ArraySpec:
         """Windows of small integers."""
-        return windows.spec(self.num_agents, self.obs_radius, self.guide == "distance")
+        return windows.spec(self.num_agents, self.obs_radius, self.guide)
 
     @property
     def global_state_spec(self) -> EntitySet:
@@ -291,7 +297,7 @@ class GridPathfinding(Environment):
     ) -> Array:
         reward = jnp.where(on_goal, params.goal_reward, params.step_reward)
         reward += params.collision_reward * stopped
-        if self.guide == "distance":
+        if self.guide != "none":
             far, near = (
                 windows.steps_to_goal(params, state, position, self.obs_radius)
                 for position in (before, state.position)
@@ -320,7 +326,7 @@ class GridPathfinding(Environment):
 
     def features(self, state: GridState, params: GridParams) -> Array:
         """Windows around the agents."""
-        return windows.draw(params, state, self.obs_radius, self.guide == "distance")
+        return windows.draw(params, state, self.obs_radius, self.guide)
 
     def global_state(self, state: GridState, params: GridParams | None = None) -> EntitySet:
         """Time over horizon and obstacles; position and goal of each agent, in parts of the map."""

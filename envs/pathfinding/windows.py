@@ -13,15 +13,27 @@ from flockax.envs.spec import ArraySpec, int_dtype
 Array = jax.Array
 
 OBSTACLE, AGENT, GOAL = 1, 2, 4  # bits of a cell
-FLAGS = 3  # how many there are; above them is the relative distance
+WAYPOINTS = 3  # the first of four bits more: which of up, down, left, right lead an agent nearer
 UNKNOWN = 15  # the relative distance of a cell from which there is no way
+GUIDES = ("none", "distance", "waypoints")
 
 
-def spec(num_agents: int, radius: int, guided: bool) -> ArraySpec:
-    """The specification of the windows, ``int8[A, 1, 2 * radius + 1, 2 * radius + 1]``."""
-    most, side = OBSTACLE | AGENT | GOAL, 2 * radius + 1
-    low, high = (-UNKNOWN << FLAGS, (UNKNOWN << FLAGS) + most) if guided else (0, most)
-    return ArraySpec((num_agents, 1, side, side), "int8", low, high, flags=FLAGS)
+def flags(guide: str) -> int:
+    """How many bits of a cell are flags; above them is the relative distance."""
+    return 7 if guide == "waypoints" else 3
+
+
+def dtype(guide: str) -> str:
+    """Of the cells of a window: the smallest integer with room for them."""
+    return "int16" if guide == "waypoints" else "int8"
+
+
+def spec(num_agents: int, radius: int, guide: str) -> ArraySpec:
+    """The specification of the windows, ``[A, 1, 2 * radius + 1, 2 * radius + 1]``."""
+    bits, side = flags(guide), 2 * radius + 1
+    most = 2**bits - 1
+    low, high = (0, most) if guide == "none" else (-UNKNOWN << bits, (UNKNOWN << bits) + most)
+    return ArraySpec((num_agents, 1, side, side), dtype(guide), low, high, flags=bits)
 
 
 def board_cell(position: Array, radius: int, stride: int) -> Array:
@@ -35,44 +47,54 @@ def board_cell(position: Array, radius: int, stride: int) -> Array:
     return (position[..., 0] + radius) * stride + position[..., 1] + radius
 
 
-def draw(params: GridParams, state: GridState, radius: int, guided: bool) -> Array:
+def draw(params: GridParams, state: GridState, radius: int, guide: str) -> Array:
     """The windows around all agents, see `GridPathfinding`.
 
     Args:
         params: the maps.
         state: where the agents are.
         radius: how far they see, ``r``.
-        guided: whether they see how much nearer to the goal each cell is.
+        guide: what they see of ways, as in `GridPathfinding`.
 
     Returns:
-        ``int8[A, 1, 2r + 1, 2r + 1]``.
+        ``int8[A, 1, 2r + 1, 2r + 1]``, ``int16`` with waypoints.
     """
-    side = 2 * radius + 1
-    board = params.tables.board[state.map]
+    side, small = 2 * radius + 1, dtype(guide)
+    board = params.tables.board[state.map].astype(small)
     cell = board_cell(state.position, radius, board.shape[1])
     seen = state.alive & state.visible
-    agents = jnp.full(cell.shape, AGENT, jnp.int8)
+    agents = jnp.full(cell.shape, AGENT, small)
+    if guide == "waypoints":
+        agents += _waypoints(params, state, radius).astype(small)
     there = grid.place(cell, seen, agents, board.size, 0)
     row, column = state.position[:, 0], state.position[:, 1]
     window = grid.windows(board + there.reshape(board.shape), row, column, side)
     away = jnp.clip(state.goal - state.position, -radius, radius) + radius
     middle = away[:, 0] * side + away[:, 1]
     cells = jnp.arange(side * side).reshape(side, side)
-    window |= jnp.where(cells == middle[:, None, None], jnp.int8(GOAL), jnp.int8(0))
-    if guided:
-        window += _relative_distance(params, state, radius) << FLAGS
+    window |= jnp.where(cells == middle[:, None, None], GOAL, 0).astype(small)
+    if guide != "none":
+        window += _relative_distance(params, state, radius).astype(small) << flags(guide)
     return window[:, None]
 
 
 def steps_to_goal(params: GridParams, state: GridState, position: Array, radius: int) -> Array:
-    """``int[A]``: steps from positions ``int[A, 2]`` to the agents' goals; for maps with a guide."""
-    row, column = position[:, 0] + radius, position[:, 1] + radius
+    """``int[..., A]``: steps from positions ``int[..., A, 2]`` to the agents' goals, with a guide."""
+    row, column = position[..., 0] + radius, position[..., 1] + radius
     steps = params.guide.distance[state.map, _goal_rank(params, state, radius), row, column]
     return steps.astype(int_dtype())
 
 
+def _waypoints(params: GridParams, state: GridState, radius: int) -> Array:
+    """``int[A]``: the bits of the moves that lead each agent nearer to its goal."""
+    moves = jnp.asarray(grid.MOVES, int_dtype())[:, None]
+    steps = steps_to_goal(params, state, state.position + moves, radius)
+    bits = 1 << (WAYPOINTS + jnp.arange(len(grid.MOVES) - 1))
+    return jnp.sum(jnp.where(steps[1:] < steps[0], bits[:, None], 0), axis=0)
+
+
 def _relative_distance(params: GridParams, state: GridState, radius: int) -> Array:
-    """``int8[A, S, S]``: steps to the goal from each cell less those from the middle."""
+    """``int[A, S, S]``: steps to the goal from each cell less those from the middle."""
     side = 2 * radius + 1
 
     def one(rank: Array, position: Array) -> Array:
@@ -82,7 +104,7 @@ def _relative_distance(params: GridParams, state: GridState, radius: int) -> Arr
     distance = jax.vmap(one)(_goal_rank(params, state, radius), state.position)
     own = distance[:, radius, radius][:, None, None]
     relative = jnp.clip(distance - own, -UNKNOWN, UNKNOWN - 1)
-    return jnp.where(distance == UNREACHABLE, UNKNOWN, relative).astype(jnp.int8)
+    return jnp.where(distance == UNREACHABLE, UNKNOWN, relative)
 
 
 def _goal_rank(params: GridParams, state: GridState, radius: int) -> Array:

@@ -51,6 +51,46 @@ def test_the_guide_shows_steps_to_the_goal_relative_to_the_own_cell():
                 assert parts[agent, 3, row + radius, column + radius] == expected
 
 
+def test_waypoints_show_where_the_agents_in_the_window_would_go():
+    radius, num_agents = 2, 4
+    env, params = from_maps(
+        [MAZE], num_agents=num_agents, guide="waypoints", obs_radius=radius, on_target="nothing"
+    )
+    plain, _ = from_maps([MAZE], num_agents=num_agents, obs_radius=radius, on_target="nothing")
+    near, _ = from_maps(
+        [MAZE], num_agents=num_agents, guide="distance", obs_radius=radius, on_target="nothing"
+    )
+    moves = [(-1, 0), (1, 0), (0, -1), (0, 1)]
+    seen = 0
+    for number in range(20):
+        state = env.reset(jax.random.key(number), params)[1]
+        if number == 0:
+            state = state.replace(goal=state.goal.at[0].set(state.position[0]))
+        features = env.observe(state, params).features
+        assert features.dtype == np.int16
+        parts = np.asarray(unpack(features, env.feature_spec))
+        others = [
+            np.asarray(unpack(e.observe(state, params).features, e.feature_spec))
+            for e in (plain, near)
+        ]
+        np.testing.assert_array_equal(parts[:, :3], others[0])
+        np.testing.assert_array_equal(parts[:, 7], others[1][:, 3])
+        position, goal = (np.asarray(x) for x in (state.position, state.goal))
+        expected = np.zeros_like(parts[:, 3:7])
+        for other in range(num_agents):
+            distance = steps_to(tuple(goal[other]))
+            own = distance[tuple(position[other])]
+            nearer = [distance.get(tuple(position[other] + m), 99) < own for m in moves]
+            assert any(nearer) == (own > 0)
+            for agent in range(num_agents):
+                row, column = position[other] - position[agent] + radius
+                if 0 <= row <= 2 * radius and 0 <= column <= 2 * radius:
+                    expected[agent, :, row, column] = nearer
+                    seen += agent != other
+        np.testing.assert_array_equal(parts[:, 3:7], expected)
+    assert seen > 50
+
+
 def test_shaping_terms_are_added():
     env, params = from_maps(
         [MAZE], num_agents=2, guide="distance", obs_radius=1, on_target="nothing", collision="soft",
