@@ -69,6 +69,8 @@ def measure(config: Config) -> dict[str, Any]:
         "grid_pathfinding", maps=str(config.maps), num_agents=config.num_agents, collision="soft",
         on_target="nothing",
     )  # fmt: skip
+    if env.num_maps != 1:
+        raise ValueError(f"maps={str(config.maps)!r} holds {env.num_maps} maps, not one")
     say("ours: compiling")
     states, run_ours = ours(config, env)
     sides = {"ours": run_ours}
