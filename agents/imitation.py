@@ -248,8 +248,9 @@ def make_train(
         )(keys)
         own = distribution.sample(noise)
         env_state = vector_env.env_state(state.vector)
+        # Greedy, since chance cannot be learned.
         label, expert_carry = expert.act(
-            expert_key, state.expert_carry, observation, env_state, params, state.reset, False
+            expert_key, state.expert_carry, observation, env_state, params, state.reset, True
         )
         action = jnp.where(expert_plays(state.update)[:, None], label, own)
         action, opponent_carry = setup.opponents_act(

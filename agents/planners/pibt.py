@@ -48,8 +48,9 @@ class PibtPolicy(Policy):
 
     Priorities are those of pypibt: the distance to the goal at the start of the episode divided by the
     number of cells, plus 1 for each step since the agent last stood on its goal. They are kept as two
-    integers, so that they order agents exactly. Equal distances are tried in random order, also if
-    greedy.
+    integers, so that they order agents exactly. Equal distances are tried in random order; if greedy in
+    the order of the moves, so that what an agent does follows from what there is to see. That solves
+    fewer one-shot instances and reaches as many goals in the lifelong task.
 
     Attributes:
         open_moves: ``uint8[M, H * W]``, bit k is set where move k is open.
@@ -95,8 +96,10 @@ class PibtPolicy(Policy):
         carry, field = self.recall(carry, env_state, reset)
         position = env_state.position.astype(jnp.int32)
         cost = self.costs(field, env_state.map, position)
-        bits = jax.random.bits(key, carry.waited.shape, jnp.uint32) >> 7
-        shuffle = (bits * NUM_SHUFFLES >> 25).astype(jnp.int32)
+        shuffle = jnp.zeros(carry.waited.shape, jnp.int32)
+        if not greedy:
+            bits = jax.random.bits(key, carry.waited.shape, jnp.uint32) >> 7
+            shuffle = (bits * NUM_SHUFFLES >> 25).astype(jnp.int32)
         action = pibt_step(position, cost, priorities(carry), shuffle, env_state.alive, self.shape)
         return action.astype(int_dtype()), carry
 

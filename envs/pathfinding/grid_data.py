@@ -63,6 +63,9 @@ class GridState:
         alive: ``bool[A]``; False after the arrival in "finish".
         queue: ``int[A]``, goals reached in "restart".
         visible: ``bool[A]``; False where the fault of `compat_visibility` hides an agent.
+        urgency: ``f[A]``; with waypoints the priorities of PIBT, as pypibt has them: steps since the
+            agent last stood on its goal, plus its distance to the first one in parts of the map's
+            cells; without, 0.
     """
 
     time: Array
@@ -73,6 +76,7 @@ class GridState:
     alive: Array
     queue: Array
     visible: Array
+    urgency: Array
 
 
 def make_params(

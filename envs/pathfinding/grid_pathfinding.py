@@ -52,7 +52,9 @@ class GridPathfinding(Environment):
     With ``guide="waypoints"``, ``int16``, it is instead a sum of the first three and
 
     * 8, 16, 32, 64: an agent is there whose shortest ways to its own goal go up, down, left, right,
-    * 128 d, likewise.
+    * 128: an agent is there that has not stood on its goal for longer than this one has (of two as long
+      the one whose first goal was farther, then the lower index),
+    * 256 d, likewise.
 
     Networks take it apart; `flockax.envs.spec.unpack` does it for anybody.
 
@@ -99,7 +101,8 @@ class GridPathfinding(Environment):
             goals ("nothing"), or it gets a new one ("restart", the lifelong task).
         obs_radius: ``r``, how far an agent sees.
         guide: "distance" to see how much nearer to the goal each cell of the window is; "waypoints" to
-            see, besides, where the agents in the window would go next if they were alone.
+            see, besides, where the agents in the window would go next if they were alone, and who has
+            waited longer.
         mask_obstacles: close moves into obstacles in the action mask.
         compat_visibility: repeat the fault of POGEMA 1.4.0 under "soft".
     """
@@ -210,7 +213,8 @@ class GridPathfinding(Environment):
         map_key, place_key = jax.random.split(key)
         index = jax.random.randint(map_key, (), 0, self.num_maps, int_dtype())
         start, goal = draw_pairs(place_key, params.tables, index, self.num_agents)
-        return self._start(index, jnp.zeros((), int_dtype()), self._pair(start), self._pair(goal))
+        instance = jnp.zeros((), int_dtype())
+        return self._start(params, index, instance, self._pair(start), self._pair(goal))
 
     def instance_state(self, params: GridParams, instance: Array) -> GridState:
         """The start of a given instance.
@@ -221,10 +225,12 @@ class GridPathfinding(Environment):
         """
         instance = jnp.asarray(instance, int_dtype())
         start, goal = params.starts[instance], params.goals[instance, :, 0]
-        return self._start(params.instance_map[instance], instance, start, goal)
+        return self._start(params, params.instance_map[instance], instance, start, goal)
 
-    def _start(self, index: Array, instance: Array, start: Array, goal: Array) -> GridState:
-        return GridState(
+    def _start(
+        self, params: GridParams, index: Array, instance: Array, start: Array, goal: Array
+    ) -> GridState:
+        state = GridState(
             time=jnp.zeros((), int_dtype()),
             map=index,
             instance=instance,
@@ -233,7 +239,13 @@ class GridPathfinding(Environment):
             alive=jnp.ones(self.num_agents, bool),
             queue=jnp.zeros(self.num_agents, int_dtype()),
             visible=jnp.ones(self.num_agents, bool),
+            urgency=jnp.zeros(self.num_agents, float_dtype()),
         )
+        if self.guide != "waypoints":
+            return state
+        steps = windows.steps_to_goal(params, state, start, self.obs_radius)
+        share = (steps / (self.rows * self.columns)).astype(float_dtype())
+        return dataclasses.replace(state, urgency=share)
 
     def alive(self, state: GridState) -> Array:
         """Who has not arrived, in "finish"; else all."""
@@ -262,6 +274,10 @@ class GridPathfinding(Environment):
             state = dataclasses.replace(state, visible=self._seen(before, position, state.alive))
         on_goal = jnp.all(position == state.goal, axis=-1) & state.alive
         rewards = self._shaping(params, state, before, on_goal, wall | met)
+        if self.guide == "waypoints":
+            share = state.urgency - jnp.floor(state.urgency)
+            urgency = jnp.where(on_goal, share, state.urgency + 1)
+            state = dataclasses.replace(state, urgency=urgency)
         everybody = jnp.all(on_goal | ~state.alive)
         if self.on_target == "nothing":
             rewards += params.arrival_reward * everybody

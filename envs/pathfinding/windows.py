@@ -14,13 +14,14 @@ Array = jax.Array
 
 OBSTACLE, AGENT, GOAL = 1, 2, 4  # bits of a cell
 WAYPOINTS = 3  # the first of four bits more: which of up, down, left, right lead an agent nearer
+FIRST = 128  # one more bit: an agent that comes first
 UNKNOWN = 15  # the relative distance of a cell from which there is no way
 GUIDES = ("none", "distance", "waypoints")
 
 
 def flags(guide: str) -> int:
     """How many bits of a cell are flags; above them is the relative distance."""
-    return 7 if guide == "waypoints" else 3
+    return 8 if guide == "waypoints" else 3
 
 
 def dtype(guide: str) -> str:
@@ -73,6 +74,11 @@ def draw(params: GridParams, state: GridState, radius: int, guide: str) -> Array
     middle = away[:, 0] * side + away[:, 1]
     cells = jnp.arange(side * side).reshape(side, side)
     window |= jnp.where(cells == middle[:, None, None], GOAL, 0).astype(small)
+    if guide == "waypoints":
+        rank = _ranks(state.urgency)
+        ranks = grid.place(cell, seen, rank, board.size, len(rank)).reshape(board.shape)
+        first = grid.windows(ranks, row, column, side) < rank[:, None, None]
+        window |= jnp.where(first, FIRST, 0).astype(small)
     if guide != "none":
         window += _relative_distance(params, state, radius).astype(small) << flags(guide)
     return window[:, None]
@@ -91,6 +97,13 @@ def _waypoints(params: GridParams, state: GridState, radius: int) -> Array:
     steps = steps_to_goal(params, state, state.position + moves, radius)
     bits = 1 << (WAYPOINTS + jnp.arange(len(grid.MOVES) - 1))
     return jnp.sum(jnp.where(steps[1:] < steps[0], bits[:, None], 0), axis=0)
+
+
+def _ranks(urgency: Array) -> Array:
+    """``int[A]``: how many agents come before each: the more urgent, of equal ones the lower index."""
+    order = jnp.argsort(-urgency, stable=True)
+    numbers = jnp.arange(len(urgency), dtype=int_dtype())
+    return jnp.zeros_like(numbers).at[order].set(numbers)
 
 
 def _relative_distance(params: GridParams, state: GridState, radius: int) -> Array:

@@ -21,7 +21,7 @@ RING = np.array([[c == "#" for c in row] for row in ("......", ".####.", ".#..#.
 ROOM = np.array([[c == "#" for c in row] for row in (".....", "..#..", ".....")])
 
 
-def play(env, params, policy, steps, envs=3, seed=0):
+def play(env, params, policy, steps, envs=3, seed=0, greedy=False):
     """Plays; returns the keys and for each step state, actions, reset flags and metrics."""
     vector = VectorEnv(env, envs)
     observation, state = vector.reset(jax.random.key(seed), params)
@@ -30,7 +30,7 @@ def play(env, params, policy, steps, envs=3, seed=0):
     def step(loop, key):
         carry, observation, state, reset = loop
         before = vector.env_state(state)
-        rest = (before, params, reset, True)
+        rest = (before, params, reset, greedy)
         action, carry = policy.act(key, carry, observation, *rest)
         observation, state, _, terminated, truncated, info = vector.step(key, state, action, params)
         done = terminated | truncated
@@ -90,10 +90,13 @@ class PythonPibt:
 
 
 @pytest.mark.parametrize(
-    ("on_target", "table"),
-    [("nothing", True), ("finish", True), ("restart", True), ("restart", False)],
-)
-def test_equal_to_the_recursive_policy_over_episodes(on_target, table, monkeypatch):
+    ("on_target", "table", "greedy"),
+    [
+        ("nothing", True, False), ("finish", True, False), ("restart", True, False),
+        ("restart", False, False), ("restart", True, True),
+    ],
+)  # fmt: skip
+def test_equal_to_the_recursive_policy_over_episodes(on_target, table, greedy, monkeypatch):
     """Over several episodes, on two maps, with priorities that grow, fall and begin anew.
 
     The environment stops nobody, since no two want the same cell.
@@ -104,7 +107,7 @@ def test_equal_to_the_recursive_policy_over_episodes(on_target, table, monkeypat
     env, params = make(on_target)
     policy = Pibt(env, params)
     assert (policy.distance is not None) == table
-    keys, (states, actions, resets, metrics) = play(env, params, policy, 80)
+    keys, (states, actions, resets, metrics) = play(env, params, policy, 80, greedy=greedy)
     assert int(resets.sum()) > 6
     assert float(metrics["agent_collisions"].sum()) == 0
     assert float(metrics["obstacle_collisions"].sum()) == 0
@@ -114,7 +117,8 @@ def test_equal_to_the_recursive_policy_over_episodes(on_target, table, monkeypat
     position = np.asarray(states.position)
     players = [PythonPibt() for _ in range(3)]
     for t, key in enumerate(keys):
-        shuffle = drawn_shuffles(key, actions.shape[1:])
+        # If greedy the moves are tried in their order: the first permutation.
+        shuffle = drawn_shuffles(key, actions.shape[1:]) * (not greedy)
         for e, player in enumerate(players):
             places = [tuple(map(int, p)) for p in position[t, e]]
             if resets[t, e]:

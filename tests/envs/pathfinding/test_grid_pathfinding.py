@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from flockax.agents.planners.pibt import Pibt, priorities
 from flockax.envs import make
 from flockax.envs.pathfinding.given import from_instances, from_maps
 from flockax.envs.pathfinding.maps import GridMap, Instance
@@ -74,7 +75,7 @@ def test_waypoints_show_where_the_agents_in_the_window_would_go():
             for e in (plain, near)
         ]
         np.testing.assert_array_equal(parts[:, :3], others[0])
-        np.testing.assert_array_equal(parts[:, 7], others[1][:, 3])
+        np.testing.assert_array_equal(parts[:, 8], others[1][:, 3])
         position, goal = (np.asarray(x) for x in (state.position, state.goal))
         expected = np.zeros_like(parts[:, 3:7])
         for other in range(num_agents):
@@ -89,6 +90,42 @@ def test_waypoints_show_where_the_agents_in_the_window_would_go():
                     seen += agent != other
         np.testing.assert_array_equal(parts[:, 3:7], expected)
     assert seen > 50
+
+
+@pytest.mark.parametrize("on_target", ["finish", "nothing", "restart"])
+def test_who_has_waited_longer_is_whom_pibt_lets_go_first(on_target):
+    num_agents, radius = 6, 2
+    env, params = from_maps(
+        [MAZE], num_agents=num_agents, guide="waypoints", obs_radius=radius, on_target=on_target,
+        collision="soft",
+    )  # fmt: skip
+    policy = Pibt(env, params)
+    observation, state = env.reset(jax.random.key(3), params)
+    carry, step, act = policy.init(1), jax.jit(env.step), jax.jit(policy.act, static_argnums=6)
+    marked = 0
+    for number in range(40):
+        parts = np.asarray(unpack(observation.features, env.feature_spec))
+        many = jax.tree.map(lambda x: x[None], (observation, state))
+        key = jax.random.key(number)
+        action, carry = act(key, carry, *many, params, jnp.array([number == 0]), False)
+        rank = priorities(carry)[0]
+        alive, position = np.asarray(state.alive), np.asarray(state.position)
+        for agent in np.flatnonzero(alive):
+            expected = np.zeros(parts.shape[2:], int)
+            for other in np.flatnonzero(alive):
+                row, column = position[other] - position[agent] + radius
+                before = (-rank[other], other) < (-rank[agent], agent)
+                if before and 0 <= row <= 2 * radius and 0 <= column <= 2 * radius:
+                    expected[row, column] = 1
+            np.testing.assert_array_equal(parts[agent, 7], expected)
+            marked += expected.sum()
+        # Every third step at random, so that agents also wait otherwise than PIBT has them.
+        if number % 3 == 0:
+            action = jax.random.randint(key, action.shape, 0, 5)
+        observation, state, _, terminated, _, _ = step(key, state, action[0], params)
+        if terminated:
+            break
+    assert marked > 20
 
 
 def test_shaping_terms_are_added():
