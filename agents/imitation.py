@@ -30,6 +30,9 @@ from flockax.envs.spec import float_dtype, int_dtype
 
 Array = jax.Array
 
+# LaCAM plays plans that were made before; it does not say what to do where the network strays.
+EXPERTS = tuple(name for name in POLICIES if name != "lacam")
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -42,6 +45,8 @@ class Config:
         epochs: passes over each rollout.
         minibatches: parts of a pass; each holds whole sequences of num_envs / minibatches environments.
         expert: the policy to learn from, by name.
+        expert_greedy: learn what the expert does where it leaves nothing to chance. That is easier to
+            learn; but agents that draw lots come out of each other's way more often.
         cloning: share of the run in which the expert plays everywhere.
         mixing: share of the run, after that, in which the network takes over, one environment after
             the other; from then on it plays alone.
@@ -62,6 +67,7 @@ class Config:
     epochs: int = 1
     minibatches: int = 4
     expert: str = "pibt"
+    expert_greedy: bool = False
     cloning: float = 0.1
     mixing: float = 0.3
     learning_rate: float = 1e-3
@@ -83,7 +89,7 @@ class Config:
         check_settings(self)
         for name in ("cloning", "mixing"):
             require(self, name, lambda x: 0 <= x <= 1, "in [0, 1]")
-        require(self, "expert", lambda x: x in POLICIES, f"one of {', '.join(POLICIES)}")
+        require(self, "expert", lambda x: x in EXPERTS, f"one of {', '.join(EXPERTS)}")
 
 
 PRESETS = {"default": Config()}
@@ -248,9 +254,9 @@ def make_train(
         )(keys)
         own = distribution.sample(noise)
         env_state = vector_env.env_state(state.vector)
-        # Greedy, since chance cannot be learned.
+        seen = observation, env_state, params, state.reset
         label, expert_carry = expert.act(
-            expert_key, state.expert_carry, observation, env_state, params, state.reset, True
+            expert_key, state.expert_carry, *seen, config.expert_greedy
         )
         action = jnp.where(expert_plays(state.update)[:, None], label, own)
         action, opponent_carry = setup.opponents_act(

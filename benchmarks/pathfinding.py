@@ -32,6 +32,7 @@ from rich.table import Table
 from turns import finish, require_at_least, say
 
 from flockax.agents.core import runs
+from flockax.agents.core.checkpoint import CheckpointError
 from flockax.agents.core.files import RunError
 from flockax.envs.pathfinding import metrics
 from flockax.envs.pathfinding.formats import load_instance_set, load_maps
@@ -234,7 +235,7 @@ def main(args: list[str] | None = None) -> int:
     config = tyro.cli(Config, args=args, description=__doc__)
     try:
         return finish(lambda: measure(config), print_table, config.json)
-    except (RunError, OSError) as error:
+    except (RunError, CheckpointError, OSError) as error:
         say(f"error: {error}")
         return 1
 

@@ -65,6 +65,8 @@ def measure(config: Config) -> dict[str, Any]:
         1, num_envs=config.num_envs, peer_envs=config.peer_envs, steps=config.steps,
         repeats=config.repeats,
     )  # fmt: skip
+    if not config.maps.is_file():
+        raise ValueError(f"maps={str(config.maps)!r} is no file")
     env = make(
         "grid_pathfinding", maps=str(config.maps), num_agents=config.num_agents, collision="soft",
         on_target="nothing",
@@ -139,7 +141,7 @@ def theirs(config: Config, env: Any, states: Any) -> Callable[[], int]:
     sys.path.insert(0, str(config.pypibt))
     try:
         from pypibt.pibt import PIBT
-    except ImportError as error:
+    except (ImportError, SyntaxError) as error:
         raise ValueError(f"pypibt={str(config.pypibt)!r} is no clone of pypibt: {error}") from None
     finally:
         sys.path.pop(0)

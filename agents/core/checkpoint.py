@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import shutil
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,8 @@ __all__ = ["CheckpointError", "Checkpoints", "state_digest"]
 _FORMAT = 1
 # Room for orbax's own small files, on top of the bytes of the leaves.
 _MARGIN_BYTES = 1 << 17
+# How often a list of checkpoints is read again that changed meanwhile.
+_ATTEMPTS = 10
 
 
 class CheckpointError(RuntimeError):
@@ -128,8 +131,12 @@ class Checkpoints:
             return []
         if not self.directory.is_dir():
             raise CheckpointError(f"{self.directory} is not a folder of checkpoints")
-        with _quiet():
-            return sorted(self._manager.all_steps(read=True))
+        for attempt in range(_ATTEMPTS):
+            # A run that is being written takes old checkpoints away while orbax looks at them.
+            with contextlib.suppress(FileNotFoundError), _quiet():
+                return sorted(self._manager.all_steps(read=True))
+            time.sleep(0.05 * (attempt + 1))
+        raise CheckpointError(f"{self.directory} changes faster than it can be read")
 
     def latest(self) -> int | None:
         """Finds the newest step with a complete checkpoint and an intact record.

@@ -37,6 +37,8 @@ __all__ = [
 
 _CONFIG, _LOCK = "config.json", ".lock"
 
+CHECKPOINTS = "checkpoints"
+
 
 class RunFolder:
     """The folder of one run.
@@ -117,7 +119,7 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         """Where the checkpoints are."""
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS
 
     @property
     def metrics(self) -> Path:

@@ -213,25 +213,26 @@ def _restore(run: str | Path) -> tuple[dict[str, Any], Trainer, Any]:
     config = folder.read_config()
     try:
         trainer = make_trainer(config)
-        first, count = config["run"]["seed"], config["run"]["seeds"]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        keys = seed_keys(config["run"]["seed"], config["run"]["seeds"])
+        example = jax.eval_shape(make_init(trainer, config["run"]["seed_loop"]), keys)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         why = f"{type(error).__name__}: {error}"
         raise RunError(
             f"{folder.path}/config.json describes no run of this version: {why}"
         ) from error
-    example = jax.eval_shape(
-        make_init(trainer, config["run"]["seed_loop"]), seed_keys(first, count)
-    )
     state, _ = Checkpoints(folder.checkpoints, read_only=True).restore(None, example)
     return config, trainer, state
 
 
-def weights_from(run: str | Path, trainer: Trainer, seeds: int) -> dict[str, Any]:
+def weights_from(
+    run: str | Path, trainer: Trainer, settings: dict[str, Any], seeds: int
+) -> dict[str, Any]:
     """The networks of a trained run, for a run that starts with them.
 
     Args:
         run: the folder of the trained run.
         trainer: of the run that starts; its learner, environment and parameters may be others.
+        settings: of that learner.
         seeds: how many seeds start: the first with the first trained seed and so on, again from the
             first where fewer were trained.
 
@@ -256,13 +257,13 @@ def weights_from(run: str | Path, trainer: Trainer, seeds: int) -> dict[str, Any
                 (1, jax.tree.leaves_with_path(found[role])),
             )
         )
-        if here != there:
+        names = ("hidden", "recurrent", "share", "activation")
+        old = {name: config["config"].get(name) for name in names}
+        if here != there or old["activation"] != settings.get("activation"):
             raise ValueError(
-                f"start_from={str(run)!r}: its {role} is another network; hidden, recurrent and share "
-                "must be those of that run: "
-                + ", ".join(
-                    f"{n}={config['config'].get(n)!r}" for n in ("hidden", "recurrent", "share")
-                )
+                f"start_from={str(run)!r}: its {role} is another network; hidden, recurrent, share and "
+                "activation must be those of that run: "
+                + ", ".join(f"{name}={value!r}" for name, value in old.items())
             )
     return found
 

@@ -24,7 +24,7 @@ from flockax.agents.core.files import RunError, reported
 from flockax.agents.core.metricslog import MetricsLog
 from flockax.agents.core.plotting import learning_curve
 from flockax.agents.core.progress import RunProgress
-from flockax.agents.core.runlog import RunFolder, versions
+from flockax.agents.core.runlog import CHECKPOINTS, RunFolder, versions
 from flockax.agents.core.runs import weights_from
 from flockax.agents.core.trainer import (
     SEED_LOOPS,
@@ -131,7 +131,7 @@ def train(
         ValueError: the run to start from has other networks.
         Stopped: by SIGINT or SIGTERM, after a checkpoint.
     """
-    weights = _first_weights(trainer, options)
+    weights = _first_weights(trainer, options, config["config"])
     with RunFolder.create(options.out, learner, env_id, options.resume) as folder:
         episodes = "the training episodes that ended since the line before"
         meaning = convention(trainer.env, trainer.params, episodes, "sampled")
@@ -310,16 +310,18 @@ class _Loop:
         raise TrainingError(f"the loss is not finite: {which}; checkpoints: {good}")
 
 
-def _first_weights(trainer: Trainer, options: RunOptions) -> dict[str, Any]:
+def _first_weights(
+    trainer: Trainer, options: RunOptions, settings: dict[str, Any]
+) -> dict[str, Any]:
     """The networks that a new run starts with, where it starts from another."""
     if options.start_from is None:
         return {}
     if options.resume and options.out is not None:
         # Then they are in the checkpoint, and the other run may be gone.
-        saved = Checkpoints(RunFolder(options.out).checkpoints, read_only=True)
+        saved = Checkpoints(Path(options.out) / CHECKPOINTS, read_only=True)
         if saved.latest() is not None:
             return {}
-    return weights_from(options.start_from, trainer, options.seeds)
+    return weights_from(options.start_from, trainer, settings, options.seeds)
 
 
 class _Signals:

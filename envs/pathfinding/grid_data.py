@@ -15,6 +15,8 @@ from flockax.envs.pathfinding.map_tables import MapTables
 
 Array = jax.Array
 
+DISTANCES = 2**15  # more than any distance; as many steps of waiting are told apart
+
 
 @struct.dataclass
 class GridParams:
@@ -63,9 +65,9 @@ class GridState:
         alive: ``bool[A]``; False after the arrival in "finish".
         queue: ``int[A]``, goals reached in "restart".
         visible: ``bool[A]``; False where the fault of `compat_visibility` hides an agent.
-        urgency: ``f[A]``; with waypoints the priorities of PIBT, as pypibt has them: steps since the
-            agent last stood on its goal, plus its distance to the first one in parts of the map's
-            cells; without, 0.
+        urgency: ``int[A]``; with waypoints the priorities of PIBT, in the order that pypibt has: steps
+            since the agent last stood on its goal, times `DISTANCES`, plus its distance to the first
+            one; without, 0.
     """
 
     time: Array

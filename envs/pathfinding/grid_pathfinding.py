@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from flockax.envs.environment import Environment, Transition
 from flockax.envs.pathfinding import fields, map_sets, windows
-from flockax.envs.pathfinding.grid_data import GridParams, GridState, make_params
+from flockax.envs.pathfinding.grid_data import DISTANCES, GridParams, GridState, make_params
 from flockax.envs.pathfinding.instance_tables import read_instances
 from flockax.envs.pathfinding.map_tables import draw_pairs
 from flockax.envs.space import grid
@@ -239,13 +239,12 @@ class GridPathfinding(Environment):
             alive=jnp.ones(self.num_agents, bool),
             queue=jnp.zeros(self.num_agents, int_dtype()),
             visible=jnp.ones(self.num_agents, bool),
-            urgency=jnp.zeros(self.num_agents, float_dtype()),
+            urgency=jnp.zeros(self.num_agents, int_dtype()),
         )
         if self.guide != "waypoints":
             return state
         steps = windows.steps_to_goal(params, state, start, self.obs_radius)
-        share = (steps / (self.rows * self.columns)).astype(float_dtype())
-        return dataclasses.replace(state, urgency=share)
+        return dataclasses.replace(state, urgency=steps)
 
     def alive(self, state: GridState) -> Array:
         """Who has not arrived, in "finish"; else all."""
@@ -275,9 +274,10 @@ class GridPathfinding(Environment):
         on_goal = jnp.all(position == state.goal, axis=-1) & state.alive
         rewards = self._shaping(params, state, before, on_goal, wall | met)
         if self.guide == "waypoints":
-            share = state.urgency - jnp.floor(state.urgency)
-            urgency = jnp.where(on_goal, share, state.urgency + 1)
-            state = dataclasses.replace(state, urgency=urgency)
+            steps = state.urgency % DISTANCES
+            longest = (DISTANCES - 1) * DISTANCES + steps
+            longer = jnp.minimum(state.urgency, longest - DISTANCES) + DISTANCES
+            state = dataclasses.replace(state, urgency=jnp.where(on_goal, steps, longer))
         everybody = jnp.all(on_goal | ~state.alive)
         if self.on_target == "nothing":
             rewards += params.arrival_reward * everybody

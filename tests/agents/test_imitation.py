@@ -9,6 +9,7 @@ import pytest
 
 from flockax.agents import imitation
 from flockax.agents.core.trainer import make_chunk, make_init, seed_keys
+from flockax.agents.planners.pibt import PibtPolicy
 from flockax.envs import make
 
 TINY = imitation.Config(
@@ -47,6 +48,21 @@ def test_the_network_comes_to_agree_with_the_expert():
     assert float(first.loss["cross_entropy"][0]) > 1.2
     assert float(last.loss["cross_entropy"][0]) < 0.7
     assert float(last.loss["agreement"][0]) > 0.7
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_the_expert_is_asked_with_or_without_chance(greedy, monkeypatch):
+    asked = []
+    act = PibtPolicy.act
+
+    def noting(self, *args):
+        asked.append(args[-1])
+        return act(self, *args)
+
+    monkeypatch.setattr(PibtPolicy, "act", noting)
+    trainer = imitation.make_train(dataclasses.replace(TINY, expert_greedy=greedy), *small())
+    jax.eval_shape(lambda key: trainer.update(trainer.init(key)), jax.random.key(0))
+    assert set(asked) == {greedy}
 
 
 def test_every_parameter_gets_a_gradient_and_nothing_else_is_trained():
@@ -88,3 +104,6 @@ def test_what_cannot_be_imitated_is_refused():
         imitation.make_train(TINY, make("tag"))
     with pytest.raises(ValueError, match="expert='nobody' is not one of"):
         imitation.Config(expert="nobody")
+    # It would not say what to do where the network strays from its plans.
+    with pytest.raises(ValueError, match="expert='lacam' is not one of random, pibt, prioritized"):
+        imitation.Config(expert="lacam")

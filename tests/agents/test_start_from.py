@@ -111,7 +111,8 @@ def test_a_resumed_run_needs_the_other_no_more(expert, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--hidden", 9], "its actor is another network; hidden, recurrent and share"),
+        (["--hidden", 9], "its actor is another network; hidden, recurrent, share"),
+        (["--hidden", 8, "--activation", "tanh"], "activation='relu'"),
         (["--hidden", 8, "--env.obs-radius", 3], "was trained with feature_spec"),
     ],
 )
@@ -130,9 +131,29 @@ def test_what_is_no_run_is_refused(tmp_path, capsys):
     assert "is not the folder of a run" in capsys.readouterr().err
 
 
+def test_resume_of_a_run_that_never_began_starts_it(expert, tmp_path):
+    args = ["ippo", *WORLD, *STEPS, "--hidden", 8, "--seeds", 1, "--start-from", expert]
+    assert flockax(*args, "--out", tmp_path / "new", "--resume") == 0
+    assert (tmp_path / "new" / "summary.json").exists()
+
+
+def test_a_source_with_a_damaged_configuration_is_refused(expert, tmp_path, capsys):
+    import shutil
+
+    shutil.copytree(expert, tmp_path / "odd")
+    path = tmp_path / "odd" / "config.json"
+    for key, value in (("seeds", "x"), ("seed", -1)):
+        config = json.loads((expert / "config.json").read_text())
+        config["run"][key] = value
+        path.write_text(json.dumps(config))
+        args = ["ippo", *WORLD, *STEPS, "--start-from", tmp_path / "odd", "--out", tmp_path / "no"]
+        assert flockax(*args) == 1
+        assert "describes no run of this version" in capsys.readouterr().err
+
+
 def test_weights_are_stacked_over_seeds(expert):
     trainer, source = states(expert)
-    found = weights_from(expert, trainer, 5)
+    found = weights_from(expert, trainer, {"activation": "relu"}, 5)
     assert set(found) == {"actor"}
     for new, old in zip(
         jax.tree.leaves(found["actor"]), jax.tree.leaves(source.params["actor"]), strict=True

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 
 import jax.numpy as jnp
 import numpy as np
@@ -119,6 +120,10 @@ def test_a_trained_run_plays_with_other_numbers_of_agents(files, capsys, tmp_pat
     assert row["num_agents"] == 3 and 0 <= row["isr"] <= 1
     assert pathfinding.main(words(files, "--seed", "7", policy=run)) == 2
     assert "--seed 7 was not trained; there are 0, 1" in capsys.readouterr().err
+    shutil.rmtree(run / "checkpoints")
+    assert pathfinding.main(words(files, policy=run)) == 1
+    captured = capsys.readouterr()
+    assert "no intact checkpoint" in captured.err and "Traceback" not in captured.err
 
 
 @pytest.mark.parametrize(

@@ -638,3 +638,25 @@ print(state_digest(state))
     assert run.stdout.split()[-1] == state_digest(state)
     # And the same for ever: digests of published runs have to stay comparable.
     assert state_digest(state) == "0c6d1cb0b883db05f5eb37b2f39ff3bc9feb9511526fc9d877ae3e908144034c"
+
+
+def test_a_list_that_changes_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    """A run that goes on takes old checkpoints away; orbax then misses what it has just listed."""
+    state = make_state()
+    Checkpoints(tmp_path / "c").save(3, state, {})
+    reader = Checkpoints(tmp_path / "c", read_only=True)
+    manager, calls = reader._manager, []
+    listed = manager.all_steps
+
+    def vanishing(read):
+        calls.append(read)
+        if len(calls) < 3:
+            raise FileNotFoundError(tmp_path / "c" / "2")
+        return listed(read=read)
+
+    monkeypatch.setattr(manager, "all_steps", vanishing)
+    assert reader.steps() == [3] and len(calls) == 3
+    monkeypatch.setattr(checkpoint, "_ATTEMPTS", 2)
+    calls.clear()
+    with pytest.raises(CheckpointError, match="changes faster than it can be read"):
+        reader.steps()
