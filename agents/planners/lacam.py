@@ -133,7 +133,7 @@ def _instances(env: Environment, name: str) -> int:
     if not instances:
         raise ValueError(
             f"{name}: the environment draws its starts (num_instances=0); "
-            "give it instances that can be solved beforehand: from_instances, or the field instances"
+            "give it instances that can be solved beforehand: --env.instances FILE, or from_instances"
         )
     return int(instances)
 
