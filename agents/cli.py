@@ -302,7 +302,9 @@ def _player(
 
     parser = argparse.ArgumentParser(prog=prog)
     parser.add_argument("target", metavar="TARGET", help="folder of a run, or name of a policy")
-    parser.add_argument("--episodes", type=int, default=episodes, help=f"for each seed; {episodes} if not given")
+    parser.add_argument(
+        "--episodes", type=int, default=episodes, help="for each seed (%(default)s)"
+    )
     parser.add_argument(
         "--opponent",
         action="append",

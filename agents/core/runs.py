@@ -31,7 +31,9 @@ def _planner(module: str, name: str) -> Callable[[Environment, Any], Policy]:
 
     def build(env: Environment, params: Any) -> Policy:
         if not isinstance(env, GridPathfinding):
-            raise ValueError(f"policy {module!r} plans on grids: it plays grid_pathfinding only: --env grid_pathfinding")
+            raise ValueError(
+                f"policy {module!r} plans on grids: it plays grid_pathfinding only (--env)"
+            )
         policy: Policy = getattr(
             importlib.import_module(f"flockax.agents.planners.{module}"), name
         )(env, params)
