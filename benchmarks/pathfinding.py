@@ -38,7 +38,7 @@ from flockax.envs.pathfinding import metrics
 from flockax.envs.pathfinding.formats import load_instance_set, load_maps
 from flockax.envs.pathfinding.given import from_instances
 from flockax.envs.pathfinding.instance_sets import InstanceSet
-from flockax.envs.pathfinding.instance_tables import check_instances
+from flockax.envs.pathfinding.instance_tables import check_instances, check_queues
 from flockax.envs.pathfinding.maps import GridMap, Instance, instance_hash
 
 HORIZONS = {"mapf": 128, "lmapf": 256}
@@ -117,6 +117,8 @@ def measure(config: Config) -> dict[str, Any]:
         warnings.append(f"the rule is {collision}, the file says {given.collision_system}")
     try:
         check_instances(maps, given.instances, max(counts), ON_TARGET[task])
+        if task == "lmapf":
+            check_queues(given.instances, max(counts))
     except ValueError as error:
         raise ValueError(f"{config.instances}: {error}") from None
     horizon = config.horizon or given.max_episode_steps or HORIZONS[task]

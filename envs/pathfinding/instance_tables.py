@@ -63,9 +63,24 @@ def check_instances(
         check_instance(find_map(maps, instance.map_name, where), first, where)
         if on_target == "nothing":
             check_distinct(first, where, goals=True)
-        elif on_target == "restart" and int(first.queue_lengths.min()) < 2:
+
+
+def check_queues(instances: Sequence[Instance], num_agents: int) -> None:
+    """Refuses instances that are made for the one-shot task where the lifelong one is to be played.
+
+    The rules would allow them: an agent that has one goal only arrives there in every step.
+
+    Args:
+        instances: the instances.
+        num_agents: how many agents of each play.
+
+    Raises:
+        ValueError: an agent has one goal only.
+    """
+    for i, instance in enumerate(instances):
+        if int(instance.first(num_agents).queue_lengths.min()) < 2:
             raise ValueError(
-                f"{where} has an agent with one goal only; the lifelong task needs more"
+                f"instance {i} has an agent with one goal only; the lifelong task needs more"
             )
 
 
@@ -93,6 +108,8 @@ def read_instances(
     instances = load_instances(path, maps)
     try:
         check_instances(maps, instances, num_agents, on_target)
+        if on_target == "restart":
+            check_queues(instances, num_agents)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return instance_tables(list(maps), instances, num_agents)
