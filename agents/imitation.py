@@ -295,22 +295,13 @@ def make_train(
         def minibatch_loss(weights: Any, start: Any, lesson: Lesson) -> Any:
             return loss(agent, hyper, weights, start, lesson)
 
-        weights, optimizer, parts = setup.fit(
-            minibatch_loss,
-            shuffle_key,
-            setup.rate(hyper.learning_rate, state.update),
-            hyper.max_grad_norm,
-            state.params,
-            state.optimizer,
-            first_carry,
-            lessons,
-        )
+        share = jnp.mean(expert_plays(state.update), dtype=float_dtype())
+        state, parts = setup.fit(minibatch_loss, shuffle_key, state, first_carry, lessons)
         means = {name: jnp.mean(part) for name, part in parts.items()}
-        means["expert_plays"] = jnp.mean(expert_plays(state.update), dtype=float_dtype())
-        state = dataclasses.replace(
-            state, params=weights, optimizer=optimizer, key=key, update=state.update + 1
+        means["expert_plays"] = share
+        return dataclasses.replace(state, key=key), UpdateMetrics(
+            means, jax.tree.map(lambda x: jnp.sum(x, axis=0), episodes)
         )
-        return state, UpdateMetrics(means, jax.tree.map(lambda x: jnp.sum(x, axis=0), episodes))
 
     return Trainer(
         init=init,

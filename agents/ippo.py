@@ -374,23 +374,19 @@ def make_train(
             return loss(agent, hyper, weights, start, *part)
 
         later = setup.progress(state.update) >= config.critic_first
-        weights, optimizer, parts = setup.fit(
+        state, parts = setup.fit(
             minibatch_loss,
             shuffle_key,
-            setup.rate(hyper.learning_rate, state.update),
-            hyper.max_grad_norm,
-            state.params,
-            state.optimizer,
+            state,
             first_carry,
             (rollout, advantage, target),
             actor_learns=later if config.critic_first else None,
         )
         means = {name: jnp.mean(part) for name, part in parts.items()}
         means["ratio_deviation"] = parts["ratio_deviation"][0]
-        state = dataclasses.replace(
-            state, params=weights, optimizer=optimizer, key=key, update=state.update + 1
+        return dataclasses.replace(state, key=key), UpdateMetrics(
+            means, jax.tree.map(lambda x: jnp.sum(x, axis=0), episodes)
         )
-        return state, UpdateMetrics(means, jax.tree.map(lambda x: jnp.sum(x, axis=0), episodes))
 
     return Trainer(
         init=init,

@@ -159,33 +159,30 @@ class Setup:
         self,
         loss: Callable[[Any, Any, Any], tuple[Array, dict[str, Array]]],
         key: Array,
-        rate: Array,
-        max_norm: Array,
-        weights: Any,
-        optimizer: Any,
+        state: Any,
         carry: Any,
         data: Any,
         actor_learns: Array | None = None,
-    ) -> tuple[Any, Any, dict[str, Array]]:
+    ) -> tuple[Any, dict[str, Array]]:
         """Steps of Adam on minibatches of whole sequences, every pass in a new order.
 
         Args:
             loss: ``(weights, carry, data) -> (f[], parts)`` of a minibatch.
             key: of the orders.
-            rate: the learning rate.
-            max_norm: largest norm of the gradient of a set of agents that share parameters.
-            weights: by role, then by set.
-            optimizer: the states of Adam, by set.
+            state: of the learner; its `params`, `optimizer` and `update` change, and its `hyper` has
+                `learning_rate` and `max_grad_norm`.
             carry: of the networks at the first step, ``[E, ...]``.
             data: ``[T, E, ...]``.
             actor_learns: ``bool[]``, False to leave the actor as it is; None for True.
 
         Returns:
-            ``(weights, optimizer, parts)``, the parts ``f[epochs * minibatches]``.
+            ``(state, parts)``, one update later, the parts ``f[epochs * minibatches]``.
         """
+        rate = self.rate(state.hyper.learning_rate, state.update)
+        max_norm = state.hyper.max_grad_norm
 
-        def minibatch(state: tuple[Any, Any], index: Array) -> tuple[Any, Any]:
-            weights, optimizer = state
+        def minibatch(learned: tuple[Any, Any], index: Array) -> tuple[Any, Any]:
+            weights, optimizer = learned
             part = jax.tree.map(lambda x: jnp.take(x, index, axis=1, mode="clip"), data)
             start = jax.tree.map(lambda x: x[index], carry)
             gradients, parts = jax.grad(loss, has_aux=True)(weights, start, part)
@@ -202,5 +199,7 @@ class Setup:
             jax.random.split(key, config.epochs)
         )
         orders = orders.reshape((config.epochs * config.minibatches, -1))
-        (weights, optimizer), parts = jax.lax.scan(minibatch, (weights, optimizer), orders)
-        return weights, optimizer, parts
+        learned = state.params, state.optimizer
+        (weights, optimizer), parts = jax.lax.scan(minibatch, learned, orders)
+        new = {"params": weights, "optimizer": optimizer, "update": state.update + 1}
+        return dataclasses.replace(state, **new), parts
