@@ -14,6 +14,7 @@ from flockax.agents.core.policy import Policy
 from flockax.agents.planners.pibt_step import CLOSED, NUM_SHUFFLES, pibt_step
 from flockax.envs.environment import Environment
 from flockax.envs.pathfinding.distances import MAX_GOAL_CELLS, UNREACHABLE, all_goals, from_goals
+from flockax.envs.pathfinding.grid_data import DISTANCES
 from flockax.envs.space.grid import MOVES
 from flockax.envs.spec import Observation, int_dtype
 
@@ -22,7 +23,7 @@ Array = jax.Array
 TABLE_BYTES = 2**30
 
 _SEARCHES = 16  # new goals searched at a time
-_LONGEST_WAIT = 2**15 - 1
+_LONGEST_WAIT = DISTANCES - 1
 
 
 @struct.dataclass
@@ -184,8 +185,7 @@ def longer(waited: Array) -> Array:
 
 def priorities(carry: PibtCarry) -> Array:
     """``int32[E, A]``: by waiting time, then by the distance when the episode began."""
-    # A distance has 15 bits.
-    return carry.waited * (UNREACHABLE + 1) + carry.first_distance
+    return carry.waited * DISTANCES + carry.first_distance
 
 
 def Pibt(env: Environment, params: Any) -> PibtPolicy:

@@ -10,12 +10,13 @@ import numpy as np
 from flax import struct
 
 from flockax.envs.parameters import as_arrays, parameter
+from flockax.envs.pathfinding.distances import UNREACHABLE
 from flockax.envs.pathfinding.map_sets import MapSet
 from flockax.envs.pathfinding.map_tables import MapTables
 
 Array = jax.Array
 
-DISTANCES = 2**15  # more than any distance; as many steps of waiting are told apart
+DISTANCES = UNREACHABLE + 1  # more than any distance; as many steps of waiting are told apart
 
 
 @struct.dataclass

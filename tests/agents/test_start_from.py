@@ -39,6 +39,13 @@ def states(run):
     return trainer, Checkpoints(run / "checkpoints", read_only=True).restore(None, example)[0]
 
 
+def fine_tuned(expert, out, *more):
+    """The trainer and the states of a run of ippo that starts from another."""
+    args = ["ippo", *WORLD, *STEPS, "--hidden", 8, "--start-from", expert, "--out", out, *more]
+    assert flockax(*args) == 0
+    return states(out)
+
+
 def equal(a, b):
     return all(
         np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
@@ -47,11 +54,9 @@ def equal(a, b):
 
 def test_the_actor_is_that_of_the_other_run(expert, tmp_path):
     """As long as only the critic learns it stays so; seeds take the trained ones in turn."""
-    out = tmp_path / "fine"
-    args = ["ippo", *WORLD, *STEPS, "--hidden", 8, "--seeds", 3, "--start-from", expert]
-    assert flockax(*args, "--critic-first", 1, "--out", out) == 0
     _, source = states(expert)
-    trainer, state = states(out)
+    out = tmp_path / "fine"
+    trainer, state = fine_tuned(expert, out, "--seeds", 3, "--critic-first", 1)
     for seed, trained in enumerate((0, 1, 0)):
         got, wanted = (
             jax.tree.map(lambda x, i=i: x[i], s.params["actor"])
@@ -64,11 +69,8 @@ def test_the_actor_is_that_of_the_other_run(expert, tmp_path):
 
 
 def test_the_actor_learns_after_the_critic(expert, tmp_path):
-    out = tmp_path / "fine"
-    args = ["ippo", *WORLD, *STEPS, "--hidden", 8, "--seeds", 1, "--start-from", expert]
-    assert flockax(*args, "--critic-first", 0.5, "--out", out) == 0
     _, source = states(expert)
-    _, state = states(out)
+    _, state = fine_tuned(expert, tmp_path / "fine", "--seeds", 1, "--critic-first", 0.5)
     assert not equal(
         jax.tree.map(lambda x: x[0], state.params["actor"]),
         jax.tree.map(lambda x: x[0], source.params["actor"]),

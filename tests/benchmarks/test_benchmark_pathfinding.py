@@ -8,33 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pathfinding
 import pytest
+from small_set import MAPS, SCENARIOS
 
 from flockax.agents.cli import run as flockax
 from flockax.envs.pathfinding import metrics
-
-MAPS = """
-"hall": |-
-  .....
-  .....
-"door": |-
-  ..#..
-  .....
-  ..#..
-"""
-SCENARIOS = [
-    {
-        "map_name": "hall",
-        "seed": 0,
-        "agents_xy": [[0, 0], [1, 0], [0, 4]],
-        "targets_xy": [[0, 4], [1, 4], [0, 0]],
-    },
-    {
-        "map_name": "door",
-        "seed": 1,
-        "agents_xy": [[0, 0], [2, 4], [1, 0]],
-        "targets_xy": [[2, 3], [0, 1], [1, 4]],
-    },
-]
 
 
 @pytest.fixture(scope="module")

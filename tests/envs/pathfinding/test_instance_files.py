@@ -6,26 +6,18 @@ import json
 import jax
 import numpy as np
 import pytest
+import small_set
+from small_set import MAPS
 
 from flockax.agents.cli import run as flockax
 from flockax.envs import make
 from flockax.envs.pathfinding.formats import load_instances, load_maps
 from flockax.envs.pathfinding.given import from_instances
 
-MAPS = """
-"hall": |-
-  .....
-  .....
-"door": |-
-  ..#..
-  .....
-  ..#..
-"""
 SCENARIOS = [
-    {"map_name": "hall", "agents_xy": [[0, 0], [1, 0], [0, 4]], "targets_xy": [[0, 4], [1, 4], [0, 0]]},
-    {"map_name": "door", "agents_xy": [[0, 0], [2, 4], [1, 0]], "targets_xy": [[2, 3], [0, 1], [1, 4]]},
-    {"map_name": "hall", "agents_xy": [[0, 1], [1, 1]], "targets_xy": [[1, 1], [0, 1]]},
-]  # fmt: skip
+    *small_set.SCENARIOS,
+    {"map_name": "hall", "seed": 2, "agents_xy": [[0, 1], [1, 1]], "targets_xy": [[1, 1], [0, 1]]},
+]
 ONE_SHOT = {"collision": "soft", "on_target": "nothing"}
 
 
