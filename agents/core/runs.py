@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,10 +134,10 @@ def view_of(run: str | Path) -> dict[str, Any]:
     """
     from flockax.agents.core.runlog import RunFolder
 
-    fields = RunFolder(run).read_config()["env"]["fields"]
-    return {
-        name: fields[name] for name in ("obs_radius", "guide", "mask_obstacles") if name in fields
-    }
+    with _described(run):
+        fields = RunFolder(run).read_config()["env"]["fields"]
+        names = ("obs_radius", "guide", "mask_obstacles")
+        return {name: fields[name] for name in names if name in fields}
 
 
 def load(run: str | Path) -> Player:
@@ -146,7 +147,7 @@ def load(run: str | Path) -> Player:
         RunError: `run` is not the folder of a run.
         CheckpointError: it has no intact checkpoint.
     """
-    return _load(run, None)
+    return _player(*_restore(run))
 
 
 def transfer(run: str | Path, env: Environment, params: Any) -> Player:
@@ -161,17 +162,16 @@ def transfer(run: str | Path, env: Environment, params: Any) -> Player:
         RunError, CheckpointError: as `load`.
         ValueError: agents see or do something else here.
     """
-    from flockax.agents.core.runlog import RunFolder
-
-    config = RunFolder(run).read_config()
-    home = make(config["env"]["id"], **config["env"]["fields"])
+    config, trainer, state = _restore(run)
+    home = trainer.env
     _require_same_view(run, home, env)
-    if config["config"]["share"] == "none" and home.groups != env.groups:
+    if config["config"].get("share") == "none" and home.groups != env.groups:
         raise ValueError(
             f"the run {run} has parameters for each of {home.num_agents} agents (share='none'), "
             f"not for {env.num_agents}"
         )
-    return _load(run, (env, params))
+    module = learner_module(config["learner"])
+    return _player(config, module.make_train(_settings(module, config), env, params), state)
 
 
 def _require_same_view(run: str | Path, home: Environment, env: Environment) -> None:
@@ -189,12 +189,9 @@ def _per_agent(spec: Any) -> Any:
     return jax.tree.map(lambda x: (x.shape[1:], x.dtype, x.low, x.high, x.flags), spec)
 
 
-def _load(run: str | Path, elsewhere: tuple[Environment, Any] | None) -> Player:
-    config, trainer, state = _restore(run)
+def _player(config: dict[str, Any], trainer: Trainer, state: Any) -> Player:
+    """What the trained seeds of a run play, in the environment of the trainer."""
     first, count = config["run"]["seed"], config["run"]["seeds"]
-    if elsewhere is not None:
-        module = learner_module(config["learner"])
-        trainer = module.make_train(_settings(module, config), *elsewhere)
     return Player(
         policy=jax.vmap(trainer.policy)(state),
         env=trainer.env,
@@ -205,23 +202,29 @@ def _load(run: str | Path, elsewhere: tuple[Environment, Any] | None) -> Player:
     )
 
 
+@contextlib.contextmanager
+def _described(run: str | Path) -> Iterator[None]:
+    """Turns what a damaged ``config.json`` leads to into a `RunError` that names it."""
+    from flockax.agents.core.files import RunError
+
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise RunError(f"{run}/config.json describes no run of this version: {why}") from error
+
+
 def _restore(run: str | Path) -> tuple[dict[str, Any], Trainer, Any]:
     """The configuration of a run, its trainer, and the states of its seeds in the newest checkpoint."""
     from flockax.agents.core.checkpoint import Checkpoints
-    from flockax.agents.core.files import RunError
     from flockax.agents.core.runlog import RunFolder
 
     folder = RunFolder(run)
     config = folder.read_config()
-    try:
+    with _described(run):
         trainer = make_trainer(config)
         keys = seed_keys(config["run"]["seed"], config["run"]["seeds"])
         example = jax.eval_shape(make_init(trainer, config["run"]["seed_loop"]), keys)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        why = f"{type(error).__name__}: {error}"
-        raise RunError(
-            f"{folder.path}/config.json describes no run of this version: {why}"
-        ) from error
     state, _ = Checkpoints(folder.checkpoints, read_only=True).restore(None, example)
     return config, trainer, state
 

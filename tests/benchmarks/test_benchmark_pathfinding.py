@@ -97,6 +97,14 @@ def test_a_trained_run_plays_with_other_numbers_of_agents(files, capsys, tmp_pat
     assert row["num_agents"] == 3 and 0 <= row["isr"] <= 1
     assert pathfinding.main(words(files, "--seed", "7", policy=run)) == 2
     assert "--seed 7 was not trained; there are 0, 1" in capsys.readouterr().err
+    config = (run / "config.json").read_text()
+    for damaged in ('{"learner": "imitation"}', config.replace('"seeds": 2', '"seeds": "x"')):
+        (run / "config.json").write_text(damaged)
+        assert pathfinding.main(words(files, policy=run)) == 1
+        captured = capsys.readouterr()
+        assert "describes no run of this version" in captured.err
+        assert "Traceback" not in captured.err
+    (run / "config.json").write_text(config)
     shutil.rmtree(run / "checkpoints")
     assert pathfinding.main(words(files, policy=run)) == 1
     captured = capsys.readouterr()
