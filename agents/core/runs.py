@@ -15,7 +15,7 @@ import numpy as np
 from flockax.agents.core.policy import GroupedPolicy, Policy, RandomPolicy, group_slots
 from flockax.agents.core.trainer import Trainer, make_init, seed_keys
 from flockax.envs import Environment, make
-from flockax.envs.pathfinding.grid_pathfinding import GridPathfinding
+from flockax.envs.registry import entry
 
 LEARNERS = {
     "ippo": "Independent PPO, feed-forward or recurrent (de Witt et al. 2020).",
@@ -27,14 +27,12 @@ def _random(env: Environment, params: Any) -> Policy:
     return RandomPolicy(env)
 
 
-def _planner(module: str, name: str) -> Callable[[Environment, Any], Policy]:
-    """A planner by module, imported when it is first wanted."""
+def _planner(module: str, name: str, *ids: str) -> Callable[[Environment, Any], Policy]:
+    """A planner by module, imported when it is first wanted, and the environments that it plays."""
 
     def build(env: Environment, params: Any) -> Policy:
-        if not isinstance(env, GridPathfinding):
-            raise ValueError(
-                f"policy {module!r} plans on grids: it plays grid_pathfinding only (--env)"
-            )
+        if not isinstance(env, tuple(entry(id).cls for id in ids)):
+            raise ValueError(f"policy {module!r} plays {' and '.join(ids)} only (--env)")
         policy: Policy = getattr(
             importlib.import_module(f"flockax.agents.planners.{module}"), name
         )(env, params)
@@ -47,15 +45,15 @@ POLICIES: dict[str, tuple[str, Callable[[Environment, Any], Policy]]] = {
     "random": ("Open actions uniformly at random.", _random),
     "pibt": (
         "Priority inheritance with backtracking, on grids (Okumura et al. 2022).",
-        _planner("pibt", "Pibt"),
+        _planner("pibt", "Pibt", "grid_pathfinding"),
     ),
     "prioritized": (
         "Windowed prioritized planning, on grids (Silver 2005; Li et al. 2021).",
-        _planner("prioritized", "Prioritized"),
+        _planner("prioritized", "Prioritized", "grid_pathfinding"),
     ),
     "lacam": (
         "Complete search for given grid instances, on the host (Okumura 2023).",
-        _planner("lacam", "Lacam"),
+        _planner("lacam", "Lacam", "grid_pathfinding"),
     ),
 }
 
