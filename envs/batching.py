@@ -75,12 +75,12 @@ def _branch(
     return call(pred, leaves)
 
 
-def merge_batches(function: Callable[..., Array]) -> Callable[..., Array]:
+def merge_batches(function: Callable[..., Any]) -> Callable[..., Any]:
     """Makes `jax.vmap` of a batched function widen its batch instead of rewriting its loops.
 
     Args:
-        function: of arrays with one leading axis of equal size, returning one such array, in which a
-            row depends on the rows of the arguments at the same place only.
+        function: of trees of arrays with one leading axis of equal size, returning such a tree, in
+            which a row depends on the rows of the arguments at the same place only.
 
     Returns:
         A function of the same meaning.
@@ -88,13 +88,14 @@ def merge_batches(function: Callable[..., Array]) -> Callable[..., Array]:
     call = custom_vmap(function)
 
     @call.def_vmap
-    def _rule(size: int, batched: list[bool], *arrays: Array) -> tuple[Array, bool]:
-        wide = [
-            x if x_batched else jnp.broadcast_to(x, (size, *x.shape))
-            for x, x_batched in zip(arrays, batched, strict=True)
-        ]
-        result = call(*[x.reshape(-1, *x.shape[2:]) for x in wide])
-        return result.reshape(size, -1, *result.shape[1:]), True
+    def _rule(size: int, batched: Any, *trees: Any) -> tuple[Any, Any]:
+        def widen(x: Array, x_batched: bool) -> Array:
+            wide = x if x_batched else jnp.broadcast_to(x, (size, *x.shape))
+            return wide.reshape(-1, *wide.shape[2:])
+
+        result = call(*jax.tree.map(widen, trees, tuple(batched)))
+        result = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), result)
+        return result, jax.tree.map(lambda _: True, result)
 
     return call
 
