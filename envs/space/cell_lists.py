@@ -89,7 +89,7 @@ class Cells:
     def of(cls, box: Box, radius: float, num_points: int) -> Cells:
         """The smallest cells that hold a radius, but not many more of them than points."""
         # Coordinates are rounded, so a cell must be a little wider than the radius.
-        rounding = 8 * np.finfo(np.float32).eps * max(box.width, box.height)
+        rounding = 8 * float(np.finfo(np.float32).eps) * max(box.width, box.height)
         side = radius * (1 + 1e-6) + rounding
         side = max(side, math.sqrt(box.width * box.height / (CELLS_PER_POINT * num_points)))
         return cls(box, max(1, int(box.width / side)), max(1, int(box.height / side)))

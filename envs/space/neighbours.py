@@ -213,7 +213,7 @@ class Neighbours:
         px, py = self.box.wrap(*positions(x, y, jnp.ones(x.shape, bool))[:2])
         dx, dy = self.box.shortest(px[index] - px[:, None], py[index] - py[:, None])
         value = Nearest(index, jnp.where(mask, dx, 0), jnp.where(mask, dy, 0), mask)
-        return found.replace(value=value)
+        return Found(value, found.overflow, found.invalid)
 
     def _search(
         self, fold: Fold, x: Array, y: Array, own: Any, other: Any, present: Array | None
