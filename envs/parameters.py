@@ -60,6 +60,20 @@ def require_int(owner: Any, name: str, low: int, high: float = math.inf) -> None
     object.__setattr__(owner, name, int(value))
 
 
+def require_number(owner: Any, name: str, low: float, high: float) -> None:
+    """Checks a field of a frozen dataclass that is a number, and makes it a Python float.
+
+    Raises:
+        ValueError: naming the field, its value and what is allowed.
+    """
+    value = getattr(owner, name)
+    number = isinstance(value, int | float | np.integer | np.floating)
+    if not number or isinstance(value, bool) or not low <= value <= high:
+        allowed = f"a number in [{low}, {high}]"
+        raise ValueError(f"{type(owner).__name__}: {name}={value!r} is not {allowed}")
+    object.__setattr__(owner, name, float(value))
+
+
 def require_choice(owner: Any, name: str, choices: tuple[Any, ...]) -> None:
     """Checks that a field of a frozen dataclass is one of `choices`.
 

@@ -11,6 +11,7 @@ from flockax.envs.pathfinding.grid_pathfinding import GridPathfinding
 from flockax.envs.predator_prey.tag import Tag
 from flockax.envs.predator_prey.world_comm import WorldComm
 from flockax.envs.swarm.coverage import Spread
+from flockax.envs.swarm.flock import Flock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +78,30 @@ _ENTRIES = (
             },
             {"num_predators": 1, "num_prey": 2, "num_food": 3, "actions": "continuous"},
             {"num_predators": 12, "num_prey": 5, "num_food": 1, "num_forests": 3},
+        ),
+    ),
+    Entry(
+        "flock",
+        Flock,
+        "Agents keep together, head the same way and don't collide (Reynolds 1987; Vicsek 1995).",
+        (
+            {"num_agents": 17},
+            {"num_agents": 1, "control": "acceleration", "actions": "continuous"},
+            {
+                "num_agents": 2,
+                "num_obstacles": 1,
+                "num_predators": 3,
+                "observation": "nearest",
+                "actions": "continuous",
+            },
+            {
+                "num_agents": 3,
+                "num_obstacles": 2,
+                "dynamics": "vicsek",
+                "periodic": False,
+                "search": "sorted",
+            },
+            {"num_agents": 70, "control": "acceleration", "observation": "nearest"},
         ),
     ),
     Entry(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flockax.envs.parameters import require_choice, require_int
+from flockax.envs.parameters import require_choice, require_int, require_number
 from flockax.envs.pathfinding import map_sets, windows
 from flockax.envs.pathfinding.generators import KINDS
 from flockax.envs.pathfinding.instance_tables import read_instances
@@ -84,9 +84,7 @@ def check(env: Any) -> None:
     require_choice(env, "guide", windows.GUIDES)
     for name in ("mask_obstacles", "compat_visibility"):
         require_choice(env, name, (False, True))
-    number = isinstance(env.density, int | float) and not isinstance(env.density, bool)
-    if not number or not 0 <= env.density <= 1:
-        raise ValueError(f"GridPathfinding: density={env.density!r} is not a number in [0, 1]")
+    require_number(env, "density", 0, 1)
     if env.compat_visibility and env.collision != "soft":
         raise ValueError(
             "GridPathfinding: compat_visibility=True is a fault of collision='soft', not of "

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from flockax.envs.batching import merge_batches
-from flockax.envs.parameters import require_choice, require_int
+from flockax.envs.parameters import require_choice, require_int, require_number
 from flockax.envs.space import neighbour_backends as backends
 from flockax.envs.space.cell_lists import Box, Cells, positions, sort_into_cells
 from flockax.envs.space.neighbour_folds import Fold, NearestFold, Pair, Sums
@@ -44,6 +44,7 @@ from flockax.envs.spec import float_dtype, int_dtype
 Array = jax.Array
 
 BACKENDS = ("auto", "pairs", "cells", "sorted", "exact")
+SMALLEST = 1e-6  # of lengths
 PAIRS_UP_TO = 64  # `benchmarks/neighbours.py`: more points than these are faster in cells, on CPU
 
 
@@ -85,9 +86,9 @@ class Neighbours:
 
     Attributes:
         num_points: ``N``.
-        width: length of the box along x; above 0. Points may be outside of walled sides.
-        height: length of the box along y.
-        radius: how far neighbours are at most; above 0.
+        width: length of the box along x, in [1e-6, 1e6]. Points may be outside of walled sides.
+        height: length of the box along y, likewise.
+        radius: how far neighbours are at most, likewise.
         periodic: whether x and y wrap around.
         backend: one of `BACKENDS`; "auto" takes "pairs" for few points, else "exact" on CPU and
             "sorted" elsewhere.
@@ -109,10 +110,7 @@ class Neighbours:
     def __post_init__(self) -> None:
         require_int(self, "num_points", 1)
         for name in ("width", "height", "radius"):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not 0 < value < math.inf:
-                raise ValueError(f"Neighbours: {name}={value!r} is not a finite number above 0")
+            require_number(self, name, SMALLEST, 1 / SMALLEST)
         require_choice(self, "backend", BACKENDS)
         if self.periodic not in [(a, b) for a in (False, True) for b in (False, True)]:
             raise ValueError(f"Neighbours: periodic={self.periodic!r} is not a pair of bools")
@@ -122,7 +120,7 @@ class Neighbours:
     @property
     def box(self) -> Box:
         """The box."""
-        return Box(float(self.width), float(self.height), self.periodic)
+        return Box(self.width, self.height, self.periodic)
 
     @property
     def cells(self) -> Cells:
