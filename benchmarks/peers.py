@@ -88,8 +88,23 @@ for _ in range(3):
 """,
         jax=False,
     ),
+    "esquilax": Peer(
+        "esquilax",
+        "2.1.0",
+        {"flock": "spatial"},
+        """
+import esquilax, jax
+x = jax.numpy.array([[0.1, 0.1], [0.6, 0.6], [0.7, 0.7]])
+a = jax.numpy.arange(3)
+add = esquilax.reductions.add(dtype=int)
+near = esquilax.transforms.spatial(
+    lambda p, a, b: a + b, i_range=0.5, reduction=add, include_self=False
+)
+jax.block_until_ready(near(None, a, a, pos=x))
+""",
+    ),
 }
-PeerName = Literal["jaxmarl", "pogema"]
+PeerName = Literal["jaxmarl", "pogema", "esquilax"]
 
 
 def folder_of(name: str, root: Path | None = None) -> Path:

@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import json
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import peers
 import tyro
@@ -58,7 +58,7 @@ class Config:
     """A repetition calls the program until this much time has passed, at least once."""
     stagger: bool = False
     """Spread the ends of our first episodes evenly over time (peers have no such thing)."""
-    peer: peers.PeerName | None = None
+    peer: Literal["jaxmarl", "pogema"] | None = None
     """Time this peer in turn; `peers.py setup` installs it."""
     json: bool = False
     """Print one JSON object instead of a table."""

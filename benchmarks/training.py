@@ -19,7 +19,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import peers
@@ -69,7 +69,7 @@ class Config:
     """Seeds that train at once; rates count the steps of all, returns are averaged over them."""
     turn: float = 1.0
     """Seconds of a turn."""
-    peer: peers.PeerName | None = None
+    peer: Literal["jaxmarl"] | None = None
     """Train this peer in turn; `peers.py setup` installs it."""
     json: bool = False
     """Print one JSON object instead of a table."""

@@ -55,6 +55,14 @@ POLICIES: dict[str, tuple[str, Callable[[Environment, Any], Policy]]] = {
         "Complete search for given grid instances, on the host (Okumura 2023).",
         _planner("lacam", "Lacam", "grid_pathfinding"),
     ),
+    "boids": (
+        "Alignment, cohesion and separation, in flock (Reynolds 1987).",
+        _planner("boids", "Boids", "flock"),
+    ),
+    "vicsek": (
+        "The mean heading of the neighbours, in flock (Vicsek et al. 1995).",
+        _planner("vicsek", "Vicsek", "flock"),
+    ),
 }
 
 

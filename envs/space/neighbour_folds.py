@@ -68,7 +68,7 @@ class Sums:
 
     pair: Pair
     dtypes: tuple[Any, ...]
-    lanes: int = 4
+    lanes: int = 16  # XLA on CPU: 2 to 4 times as fast as 4 or 8, which it unrolls term by term
 
     def start(self, shape: tuple[int, ...]) -> Any:
         """Zeros."""

@@ -346,18 +346,18 @@ class Flock(Environment):
         """The observation in the docstring of the class."""
         view, company = state.view, params.company
         own = [state.speed / params.max_speed, view.count / (view.count + company)]
-        for hazard in self._hazards(state, params):
-            own += _own_frame(state, *hazard)
+        for hazard in self.hazards(state, params):
+            own += own_frame(state, *hazard)
         if self.observation == "moments":
             share = 1 / jnp.maximum(view.count, 1)
             for dx, dy in ((view.dx, view.dy), (view.ux, view.uy)):
-                own += _own_frame(state, dx * share, dy * share)
-            own += _own_frame(state, view.away_x, view.away_y)
+                own += own_frame(state, dx * share, dy * share)
+            own += own_frame(state, view.away_x, view.away_y)
             return jnp.stack(own, axis=1)
         near = self.neighbours.nearest(self.num_nearest, state.x, state.y).value
         pace = state.speed / params.max_speed
         velocity = [(pace * u)[near.index] for u in (state.ux, state.uy)]
-        rows = [*_own_frame(state, near.dx, near.dy), *_own_frame(state, *velocity)]
+        rows = [*own_frame(state, near.dx, near.dy), *own_frame(state, *velocity)]
         entities = jnp.where(near.mask[:, :, None], jnp.stack(rows, axis=2), 0)
         return EntitySet(jnp.stack(own, axis=1), entities, near.mask)
 
@@ -411,6 +411,24 @@ class Flock(Environment):
             "agents": LayerFrame(position, heading, highlight=state.view.touching > 0),
             "predators": LayerFrame(predators),
         }
+
+    def hazards(self, state: FlockState, params: FlockParams) -> list[tuple[Array, Array]]:
+        """For each kind of hazard the vector towards it, longer the nearer it is."""
+        hazards = []
+        for x, y, size in self._bodies(state, params):
+            dx, dy = self._apart(state.x, state.y, x, y)
+            nearest = jnp.argmin(dx * dx + dy * dy, axis=1, keepdims=True)
+            dx, dy = (jnp.take_along_axis(d, nearest, axis=1)[:, 0] for d in (dx, dy))
+            apart = jnp.sqrt(dx * dx + dy * dy)
+            length = jnp.clip(1 - (apart - size), 0, 1) / jnp.where(apart > 0, apart, 1)
+            hazards.append((length * dx, length * dy))
+        if not self.periodic:
+            push = [
+                jnp.clip(1 - (self.side - z), 0, 1) - jnp.clip(1 - z, 0, 1)
+                for z in (state.x, state.y)
+            ]
+            hazards.append((push[0], push[1]))
+        return hazards
 
     def _slowest(self, params: FlockParams) -> Array:
         if self.dynamics == "vicsek":
@@ -480,24 +498,6 @@ class Flock(Environment):
             bodies.append((state.predator_x, state.predator_y, params.predator_size))
         return bodies  # type: ignore[return-value]
 
-    def _hazards(self, state: FlockState, params: FlockParams) -> list[tuple[Array, Array]]:
-        """For each kind of hazard the vector towards it, longer the nearer it is."""
-        hazards = []
-        for x, y, size in self._bodies(state, params):
-            dx, dy = self._apart(state.x, state.y, x, y)
-            nearest = jnp.argmin(dx * dx + dy * dy, axis=1, keepdims=True)
-            dx, dy = (jnp.take_along_axis(d, nearest, axis=1)[:, 0] for d in (dx, dy))
-            apart = jnp.sqrt(dx * dx + dy * dy)
-            length = jnp.clip(1 - (apart - size), 0, 1) / jnp.where(apart > 0, apart, 1)
-            hazards.append((length * dx, length * dy))
-        if not self.periodic:
-            push = [
-                jnp.clip(1 - (self.side - z), 0, 1) - jnp.clip(1 - z, 0, 1)
-                for z in (state.x, state.y)
-            ]
-            hazards.append((push[0], push[1]))
-        return hazards
-
     def _seen(self, state: FlockState, params: FlockParams) -> tuple[FlockState, Array]:
         """The state with its view, and how many agents were too many for the search."""
         limits = [1 / params.separation, params.body * params.body]
@@ -529,7 +529,7 @@ def _turned(ux: Array, uy: Array, angle: Array) -> tuple[Array, Array]:
     return ux * scale, uy * scale
 
 
-def _own_frame(state: FlockState, dx: Array, dy: Array) -> list[Array]:
-    """Vectors ``f[A, ...]`` as ``[forward, left]`` of each agent."""
-    ux, uy = (u.reshape(u.shape + (1,) * (dx.ndim - 1)) for u in (state.ux, state.uy))
+def own_frame(state: FlockState, dx: Array, dy: Array) -> list[Array]:
+    """Vectors ``f[..., A]``, or ``f[..., A, k]``, as ``[forward, left]`` of each agent."""
+    ux, uy = (u.reshape(u.shape + (1,) * (dx.ndim - u.ndim)) for u in (state.ux, state.uy))
     return [dx * ux + dy * uy, dy * ux - dx * uy]
