@@ -298,7 +298,17 @@ def _player(
     prog: str, args: list[str], extra: list[tuple[str, Any]] | None = None, episodes: int = 256
 ) -> tuple[Any, argparse.Namespace]:
     """Parses a command that takes a TARGET; returns the player and the options."""
-    from flockax.agents.core.runs import against, find, load_opponents
+    from flockax.agents.core.runs import (
+        POLICIES,
+        against,
+        env_of,
+        find,
+        load,
+        load_opponents,
+        require_target,
+        transfer,
+    )
+    from flockax.envs import make
 
     parser = argparse.ArgumentParser(prog=prog)
     parser.add_argument("target", metavar="TARGET", help="folder of a run, or name of a policy")
@@ -314,26 +324,35 @@ def _player(
     )
     for name, settings in extra or []:
         parser.add_argument(name, **settings)
-    parser.add_argument("--env", help="environment of a policy by name; --env.FIELD and so on too")
-    env_words = [word for word in args if word.startswith("--env.")]
+    parser.add_argument(
+        "--env",
+        help="environment of a policy by name; --env.FIELD and so on too, and for a run to play in "
+        "another world than it was trained in",
+    )
     options, rest = parser.parse_known_args(args)
     if options.episodes < 1:
         raise UsageError(f"--episodes {options.episodes} is not at least 1")
-    if options.env is None:
-        if rest or env_words:
+    require_target(options.target)
+    if options.target in POLICIES and options.env is None:
+        raise UsageError(f"policy {options.target!r} needs an environment: --env ID")
+    if options.target not in POLICIES and options.env is not None:
+        raise UsageError(
+            f"{options.target} brings its environment: leave out --env, not --env.FIELD"
+        )
+    if not any(word.startswith("--env.") for word in rest) and options.env is None:
+        if rest:
             raise UsageError(f"unknown words: {' '.join(rest)}")
-        player = find(options.target)
+        player = load(options.target)
     else:
-        from flockax.envs import make
-
-        given = _parse(prog, rest, env=_env_options(options.env))
-        env = make(options.env, **given.env.fields_())
+        old = {} if options.env else env_of(options.target)
+        env_id = options.env or old["id"]
+        given = _parse(prog, rest, env=_env_options(env_id, old))
+        env = make(env_id, **given.env.fields_())
         params = env.make_params(**given.env.params_())
-        player = find(options.target, env, options.env, params)
-        if player.stacked:
-            raise UsageError(
-                f"{options.target} plays in the world it was trained in: leave out --env"
-            )
+        if not old:
+            player = find(options.target, env, env_id, params)
+        else:
+            player = transfer(options.target, env, params)
     return against(player, load_opponents(options.opponent, player.env)), options
 
 

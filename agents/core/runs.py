@@ -132,8 +132,8 @@ def _settings(module: Any, config: dict[str, Any]) -> Any:
     return module.Config(**values)
 
 
-def view_of(run: str | Path) -> dict[str, Any]:
-    """The fields of a run's environment that decide what agents see: another must agree in them.
+def env_of(run: str | Path) -> dict[str, Any]:
+    """The environment of a run: its ``id``, ``fields`` and ``params``.
 
     Raises:
         RunError: `run` is not the folder of a run.
@@ -141,9 +141,19 @@ def view_of(run: str | Path) -> dict[str, Any]:
     from flockax.agents.core.runlog import RunFolder
 
     with _described(run):
-        fields = RunFolder(run).read_config()["env"]["fields"]
-        names = ("obs_radius", "guide", "mask_obstacles")
-        return {name: fields[name] for name in names if name in fields}
+        env = RunFolder(run).read_config()["env"]
+        return {"id": str(env["id"]), "fields": dict(env["fields"]), "params": dict(env["params"])}
+
+
+def view_of(run: str | Path) -> dict[str, Any]:
+    """The fields of a run's environment that decide what agents see: another must agree in them.
+
+    Raises:
+        RunError: `run` is not the folder of a run.
+    """
+    fields = env_of(run)["fields"]
+    names = ("obs_radius", "guide", "mask_obstacles")
+    return {name: fields[name] for name in names if name in fields}
 
 
 def load(run: str | Path) -> Player:
