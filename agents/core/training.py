@@ -25,7 +25,7 @@ from flockax.agents.core.metricslog import MetricsLog
 from flockax.agents.core.plotting import learning_curve
 from flockax.agents.core.progress import RunProgress
 from flockax.agents.core.runlog import CHECKPOINTS, RunFolder, versions
-from flockax.agents.core.runs import weights_from
+from flockax.agents.core.runs import make_trainer, weights_from
 from flockax.agents.core.trainer import (
     SEED_LOOPS,
     ChunkMetrics,
@@ -145,7 +145,8 @@ def train(
         else:
             folder.write_config(full_config)
         with contextlib.ExitStack() as stack:
-            loop = stack.enter_context(contextlib.closing(_Loop(trainer, options, folder, weights)))
+            loop = _Loop(trainer, options, folder, full_config, weights)
+            stack.enter_context(contextlib.closing(loop))
             stack.enter_context(loop.progress)
             writers = _writers(options, folder.path, full_config, loop.env_steps)
             for writer in writers:
@@ -169,9 +170,14 @@ class _Loop:
     """One run in progress; `done` counts its updates."""
 
     def __init__(
-        self, trainer: Trainer, options: RunOptions, folder: RunFolder, weights: dict[str, Any]
+        self,
+        trainer: Trainer,
+        options: RunOptions,
+        folder: RunFolder,
+        config: dict[str, Any],
+        weights: dict[str, Any],
     ) -> None:
-        self.trainer, self.options, self.folder = trainer, options, folder
+        self.trainer, self.options, self.folder, self.config = trainer, options, folder, config
         total = trainer.num_updates
         self.log_interval = min(options.log_interval or max(1, total // 100), total)
         self.checkpoint_interval = options.checkpoint_interval or max(1, total // 10)
@@ -214,11 +220,14 @@ class _Loop:
         if self.done == total:
             return
         say("compiling ...")
+        self._compile_chunk()
+        say(f"compiled in {self.compile_seconds:.1f} s")
+
+    def _compile_chunk(self) -> None:
         started = time.perf_counter()
-        chunk = make_chunk(self.trainer, options.seed_loop).lower(self.state, jnp.int32(1))
+        chunk = make_chunk(self.trainer, self.options.seed_loop).lower(self.state, jnp.int32(1))
         self.chunk = chunk.compile()
         self.compile_seconds += time.perf_counter() - started
-        say(f"compiled in {self.compile_seconds:.1f} s")
 
     def run(self, signals: _Signals, writers: list[Any]) -> None:
         """Trains to the end; raises as `train` does."""
@@ -240,6 +249,8 @@ class _Loop:
             interval = self.checkpoint_interval
             if self.done == total or self.done // interval > before // interval:
                 self._save()
+            if np.any(metrics.episodes["overflow"] > 0) and self.done < total:
+                self._grow()
         if self.done < total:
             self._save()
             name = signal.Signals(signals.received).name
@@ -272,6 +283,23 @@ class _Loop:
     def _save(self) -> None:
         self.log.sync()
         self.checkpoints.save(self.done, self.state, {"seconds": self.seconds})
+
+    def _grow(self) -> None:
+        """Doubles the capacities of the environment, which something exceeded."""
+        try:
+            env = self.trainer.env.grown()
+        except ValueError:
+            return  # nothing to grow: the log has the counts
+        old = self.config["env"]["fields"]
+        fields = {name: getattr(env, name) for name in old}
+        grown = ", ".join(f"{name}={x}" for name, x in fields.items() if x != old[name])
+        self.config = {**self.config, "env": {**self.config["env"], "fields": fields}}
+        self.trainer = make_trainer(self.config)
+        # Saved first: a run that resumes with these capacities goes on from here.
+        self._save()
+        self.folder.write_config(self.config)
+        self.progress.say(f"a capacity was exceeded: now {grown}; compiling ...")
+        self._compile_chunk()
 
     def _record(self, metrics: ChunkMetrics, n: int, elapsed: float) -> dict[str, Any]:
         """A line of ``metrics.jsonl``; lists run over seeds, null where no episode ended."""
