@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from flockax.agents.core.policy import Policy
-from flockax.agents.planners.steering import steer
+from flockax.agents.planners.turning import steer
 from flockax.envs.environment import Environment
 from flockax.envs.spec import Observation
 from flockax.envs.swarm.flock import Flock, own_frame
