@@ -55,6 +55,22 @@ POLICIES: dict[str, tuple[str, Callable[[Environment, Any], Policy]]] = {
         "Complete search for given grid instances, on the host (Okumura 2023).",
         _planner("lacam", "Lacam", "grid_pathfinding"),
     ),
+    "seek_goal": (
+        "Straight to the goal, aside from what is near (Khatib 1986).",
+        _planner("seek_goal", "SeekGoal", "navigation"),
+    ),
+    "pair_up": (
+        "To the target that a partner reaches as soon.",
+        _planner("pair_up", "PairUp", "discovery"),
+    ),
+    "share_food": (
+        "To the food by greedy assignment.",
+        _planner("share_food", "ShareFood", "dispersion"),
+    ),
+    "climb_field": (
+        "Up the field to where it is not collected.",
+        _planner("climb_field", "ClimbField", "sampling"),
+    ),
 }
 
 
