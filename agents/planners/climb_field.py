@@ -21,9 +21,9 @@ HORIZON = 2.0  # widths of cells over which the value of a far cell falls to 1 /
 class ClimbFieldPolicy(SteeringPolicy):
     """Each agent goes to the cell with the most field for its distance.
 
-    The worth of a cell is what is left in its middle times ``exp(-distance / (2 widths))``; near a bump
-    that is greedy ascent, and where all around is collected it leads on to the next cells. A cell that
-    another agent is nearer to is worth a tenth.
+    The worth of a cell is what is left in its middle times ``exp(-distance / (2 widths))``; near a
+    bump that is greedy ascent, and where all around is collected it leads on to the next cells. A
+    cell that another agent is nearer to is worth a tenth.
     """
 
     def velocities(self, state: Any, params: Any) -> Array:

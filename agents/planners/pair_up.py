@@ -19,9 +19,10 @@ Array = jax.Array
 class PairUpPolicy(SteeringPolicy):
     """Each agent goes to the target that it and its nearest helpers reach with the least way.
 
-    The way of a target is the agent's own distance plus those of the ``agents_per_target - 1`` others
-    that are nearest to the target. An agent stops where it is well within range, so that it does not
-    push the target's other visitors away. With fewer agents than a target needs, it goes to the nearest.
+    The way of a target is the agent's own distance plus those of the ``agents_per_target - 1``
+    others that are nearest to the target. An agent stops where it is well within range, so that it
+    does not push the target's other visitors away. With fewer agents than a target needs, it goes
+    to the nearest.
     """
 
     def velocities(self, state: Any, params: Any) -> Array:

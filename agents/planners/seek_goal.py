@@ -22,8 +22,8 @@ STRENGTH = 1.5  # of that push, in units of the largest speed
 class SeekGoalPolicy(SteeringPolicy):
     """Artificial potential field (Khatib 1986): attracted by the goal, repelled by whatever is near.
 
-    Half of the repulsion is turned by a quarter to the left, so that agents that meet head on pass each
-    other, and slide around obstacles, instead of standing.
+    Half of the repulsion is turned by a quarter to the left, so that agents that meet head on pass
+    each other, and slide around obstacles, instead of standing.
     """
 
     def velocities(self, state: Any, params: Any) -> Array:

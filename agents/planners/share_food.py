@@ -19,8 +19,8 @@ Array = jax.Array
 class ShareFoodPolicy(SteeringPolicy):
     """Greedy assignment: the nearest pair of agent and piece is taken out, then the next, and so on.
 
-    An agent for which nothing is left goes to the piece nearest to it. Equal distances, as at the start,
-    go to the lower index.
+    An agent for which nothing is left goes to the piece nearest to it. Equal distances, as at the
+    start, go to the lower index.
     """
 
     def velocities(self, state: Any, params: Any) -> Array:

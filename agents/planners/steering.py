@@ -83,8 +83,8 @@ def action_for(env: Environment, push: Array) -> Array:
         push: ``f[A, 2]`` in [-1, 1].
 
     Returns:
-        ``f[A, 5]``; or ``int[A]``: the move along the longer component, or none if that is below half
-        of a full push.
+        ``f[A, 5]``; or ``int[A]``: the move along the longer component, or none if that is below
+        half of a full push.
     """
     x, y = push[:, 0], push[:, 1]
     if not isinstance(env.action_spec, DiscreteActions):
@@ -107,7 +107,8 @@ def away(position: Array, other: Array, gap: Array, reach: Any) -> Array:
         reach: ``f[]``, how far beyond touching something counts.
 
     Returns:
-        ``f[A, 2]``: the sum of unit vectors, each weighted from 0 at the end of the reach to 1 at touch.
+        ``f[A, 2]``: the sum of unit vectors, each weighted from 0 at the end of the reach to 1 at
+        touch.
     """
     delta = particle.relative(position, other)
     apart = particle.distance(delta)

@@ -30,8 +30,9 @@ def advance(
 ) -> tuple[Array, Array]:
     """Moves bodies by one step of ``dt`` seconds.
 
-    The share `damping` of the velocity is lost once a step; then, `substeps` times, the force at the
-    present position acts for ``dt / substeps`` and the body moves with the velocity that this gave it.
+    The share `damping` of the velocity is lost once a step; then, `substeps` times, the force at
+    the present position acts for ``dt / substeps`` and the body moves with the velocity that this
+    gave it.
 
     Args:
         position: ``f[A, 2]``.

@@ -26,9 +26,10 @@ def place_apart(
 ) -> Array:
     """Draws places uniform in a square until each is far enough from all others.
 
-    All are drawn at once; then whoever is too near to something taken, or to a place of lower index, is
-    drawn again, at most `ROUNDS` times. Where a world is so crowded that this does not suffice, the
-    last draw stands: a start may then have bodies that touch, and contacts push them apart.
+    All are drawn at once; then whoever is too near to something taken, or to a place of lower
+    index, is drawn again, at most `ROUNDS` times. Where a world is so crowded that this does not
+    suffice, the last draw stands: a start may then have bodies that touch, and contacts push them
+    apart.
 
     Args:
         key: a typed key.

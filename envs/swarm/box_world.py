@@ -135,8 +135,8 @@ class BoxWorld(ParticleWorld):
         """What each agent sees of the others.
 
         Returns:
-            "nearest": ``f[A, 4 seen_agents]``, relative position and relative velocity of each, nearest
-            first, 0 where there is none; "moments": ``f[A, 6]`` (`sight.moments`).
+            "nearest": ``f[A, 4 seen_agents]``, relative position and relative velocity of each,
+            nearest first, 0 where there is none; "moments": ``f[A, 6]`` (`sight.moments`).
         """
         agents, position = self.num_agents, state.position
         everyone = jnp.ones(agents, bool)

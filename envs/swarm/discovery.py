@@ -82,31 +82,32 @@ class Discovery(BoxWorld):
 
     * 2: own position,
     * 2: own velocity,
-    * with ``view="nearest"`` 3 `seen_targets`: for each of the nearest targets within `view_range` its
-      position relative to the agent, and 1; 0 where there is none;
+    * with ``view="nearest"`` 3 `seen_targets`: for each of the nearest targets within `view_range`
+      its position relative to the agent, and 1; 0 where there is none;
     * and 4 `seen_agents`: position and velocity of each of the nearest agents within `view_range`,
       relative to the agent; 0 where there is none;
     * with ``view="moments"`` 6: the number of targets within `view_range`, and of their relative
       positions the means of x, y, x x, x y and y y;
     * and 6 the same of the other agents, unless `seen_agents` is 0.
 
-    **Reward.** After the move ``r_i = covering_reward K_i - collision_penalty C_i - time_penalty`` with
-    K_i the number of targets within `covering_range` of the agent that at least `agents_per_target`
-    agents have in range, and C_i the number of agents whose surface is nearer than `touch_distance`.
-    With `shared_reward` the first term is that of all agents together, halved, for everybody.
+    **Reward.** After the move ``r_i = covering_reward K_i - collision_penalty C_i - time_penalty``
+    with K_i the number of targets within `covering_range` of the agent that at least
+    `agents_per_target` agents have in range, and C_i the number of agents whose surface is nearer
+    than `touch_distance`. With `shared_reward` the first term is that of all agents together,
+    halved, for everybody.
 
-    **End of episode.** With ``on_cover="respawn"`` it never terminates; with "vanish" it terminates when
-    the last target is covered. Truncated after `horizon` steps (100).
+    **End of episode.** With ``on_cover="respawn"`` it never terminates; with "vanish" it terminates
+    when the last target is covered. Truncated after `horizon` steps (100).
 
     **Parameters.** `DiscoveryParams`.
 
     **Source.** `discovery` of VMAS 1.5.2: physics and rewards equal step by step. Different: five
-    moves or five pushes where VMAS has forces in [-1, 1]^2; the nearest targets and agents (or moments)
-    where it has 15 lidar rays for targets and none (or 12) for agents; a target that appears keeps its
-    distance from agents, waiting targets and other new ones, there also from where covered targets
-    were; after 24 failed draws the last one stands, where VMAS draws for ever; a vanished target is
-    gone, there it is moved far away; penalties are positive numbers; an episode lasts 100 steps, there
-    any number.
+    moves or five pushes where VMAS has forces in [-1, 1]^2; the nearest targets and agents (or
+    moments) where it has 15 lidar rays for targets and none (or 12) for agents; a target that
+    appears keeps its distance from agents, waiting targets and other new ones, there also from
+    where covered targets were; after 24 failed draws the last one stands, where VMAS draws for
+    ever; a vanished target is gone, there it is moved far away; penalties are positive numbers; an
+    episode lasts 100 steps, there any number.
 
     Attributes:
         num_agents: at least 1.
@@ -180,7 +181,7 @@ class Discovery(BoxWorld):
         size = jnp.where(state.present, params.target_size, _NO_BODY)
         state = self.moved(state, action, params, True, params.half_width, state.landmark, size)
         apart = particle.distance(particle.relative(state.position, state.landmark))
-        near = (apart < params.covering_range) & state.present[None]
+        near = apart < params.covering_range
         covered = jnp.sum(near, axis=0) >= params.agents_per_target
         covered &= state.present
         earned = params.covering_reward * jnp.sum(near & covered[None], axis=1, dtype=float_dtype())
@@ -204,7 +205,8 @@ class Discovery(BoxWorld):
     ) -> dict[str, Array]:
         """``score``: targets covered in an episode per target of the world.
 
-        With "vanish" that is the share that was found, at most 1; with "respawn" it has no upper limit.
+        With "vanish" that is the share that was found, at most 1; with "respawn" it has no upper
+        limit.
         """
         return {"score": total["covered"] / self.num_targets}
 

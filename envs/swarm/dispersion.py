@@ -69,28 +69,29 @@ class Dispersion(BoxWorld):
 
     * 2: own position,
     * 2: own velocity,
-    * with ``view="nearest"`` 3 `seen_food`: for each of the nearest uneaten pieces within `view_range`
-      (3, all of the box) its position relative to the agent, and 1; 0 where there is none;
+    * with ``view="nearest"`` 3 `seen_food`: for each of the nearest uneaten pieces within
+      `view_range` (3, all of the box) its position relative to the agent, and 1; 0 where there is
+      none;
     * and 4 `seen_agents`: position and velocity of each of the nearest agents within `view_range`,
       relative to the agent; 0 where there is none;
-    * with ``view="moments"`` 6: the number of uneaten pieces within `view_range`, and of their relative
-      positions the means of x, y, x x, x y and y y;
+    * with ``view="moments"`` 6: the number of uneaten pieces within `view_range`, and of their
+      relative positions the means of x, y, x x, x y and y y;
     * and 6 the same of the other agents, unless `seen_agents` is 0.
 
-    **Reward.** An uneaten piece is eaten by the n agents that are nearer to it than the sum of radii
-    after the move. ``r_i = food_reward sum 1 / n`` over the pieces it eats; with `shared_reward`
-    ``food_reward`` times the number of pieces that anybody eats, for everybody. An agent for which
-    that is 0 earns ``-idle_penalty``.
+    **Reward.** An uneaten piece is eaten by the n agents that are nearer to it than the sum of
+    radii after the move. ``r_i = food_reward sum 1 / n`` over the pieces it eats; with
+    `shared_reward` ``food_reward`` times the number of pieces that anybody eats, for everybody. An
+    agent for which that is 0 earns ``-idle_penalty``.
 
     **End of episode.** Terminates when all food is eaten; truncated after `horizon` steps (100).
 
     **Parameters.** `DispersionParams`.
 
-    **Source.** `dispersion` of VMAS 1.5.2: physics and rewards equal step by step. Different: five moves
-    or five pushes where VMAS has forces in [-1, 1]^2; the nearest uneaten pieces where it lists all,
-    eaten or not, in a fixed order; other agents are seen (there not, which ``seen_agents=0`` gives);
-    `idle_penalty` is a number, there the switch `penalise_by_time` with .01; an episode lasts 100
-    steps, there any number.
+    **Source.** `dispersion` of VMAS 1.5.2: physics and rewards equal step by step. Different: five
+    moves or five pushes where VMAS has forces in [-1, 1]^2; the nearest uneaten pieces where it
+    lists all, eaten or not, in a fixed order; other agents are seen (there not, which
+    ``seen_agents=0`` gives); `idle_penalty` is a number, there the switch `penalise_by_time` with
+    .01; an episode lasts 100 steps, there any number.
 
     Attributes:
         num_agents: at least 1.

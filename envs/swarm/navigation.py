@@ -93,11 +93,11 @@ class Navigation(ParticleWorld):
     **Agents and groups.** One group, ``agents``; none ever dies. Agents and obstacles are solid.
 
     **Actions.** "discrete": 0 stay, 1 left, 2 right, 3 down, 4 up. "continuous": five components in
-    [0, 1]; the first does nothing, the others push left, right, down and up. With ``axes="own"`` right
-    and up are the axes of the agent's own frame.
+    [0, 1]; the first does nothing, the others push left, right, down and up. With ``axes="own"``
+    right and up are the axes of the agent's own frame.
 
-    **Observation.** With ``observation="graph"`` an `EntitySet`, in world lengths and world lengths per
-    second, unbounded. `own` ``f[A, 6]`` with ``axes="world"``:
+    **Observation.** With ``observation="graph"`` an `EntitySet`, in world lengths and world lengths
+    per second, unbounded. `own` ``f[A, 6]`` with ``axes="world"``:
 
     * 2: own velocity,
     * 2: own position,
@@ -108,8 +108,8 @@ class Navigation(ParticleWorld):
     * 1: own speed,
     * 2: position of the own goal relative to the agent.
 
-    `entities` ``f[A, num_seen, 9]``: a row for each of the nearest agents, goals and obstacles within
-    `view_range`, nearest first, 0 where there is none:
+    `entities` ``f[A, num_seen, 9]``: a row for each of the nearest agents, goals and obstacles
+    within `view_range`, nearest first, 0 where there is none:
 
     * 2: its position relative to the agent,
     * 2: its velocity relative to the agent's; goals and obstacles stand still,
@@ -118,29 +118,29 @@ class Navigation(ParticleWorld):
 
     With ``observation="vector"`` the same numbers side by side: ``f[A, F + 9 num_seen]``.
 
-    ``axes="own"`` turns all vectors into the agent's own frame: x along its velocity (at rest toward
-    its goal, on its goal along the world's x), y to the side on which the mean of the things in its
-    rows lies (where there is none, its goal). What an agent sees is then the same in a world that is
-    moved, turned or mirrored, and so is what follows from an action.
+    ``axes="own"`` turns all vectors into the agent's own frame: x along its velocity (at rest
+    toward its goal, on its goal along the world's x), y to the side on which the mean of the things
+    in its rows lies (where there is none, its goal). What an agent sees is then the same in a world
+    that is moved, turned or mirrored, and so is what follows from an action.
 
     **Reward.** After the move, with d_i the distance to the goal, ``r_i = goal_reward`` if ``d_i <
-    goal_distance`` else ``-distance_weight d_i``; minus ``collision_penalty C_i``, C_i the number of
-    agents whose distance is below the sum of radii; minus `obstacle_penalty` if an obstacle is touched.
-    With `shared_reward` everybody earns the sum over all agents.
+    goal_distance`` else ``-distance_weight d_i``; minus ``collision_penalty C_i``, C_i the number
+    of agents whose distance is below the sum of radii; minus `obstacle_penalty` if an obstacle is
+    touched. With `shared_reward` everybody earns the sum over all agents.
 
     **End of episode.** Never terminates; truncated after `horizon` steps (25).
 
     **Parameters.** `NavigationParams`.
 
-    **Source.** The `navigation_graph` scenario of InforMARL (Nayak et al. 2023, arXiv 2211.02127; public
-    code at commit cfe8884): physics and reward equal step by step, numbers those of its training
-    configuration. Different: actions 1 and 3 push left and down, there right and up; continuous
-    actions are five pushes, there two forces; an agent sees the nearest things only, there the whole
-    graph; a thing at exactly the agent's place is seen, there not; crowded starts may touch
-    (`place_apart`), there they are drawn for ever; coincident agents push each other with force 0
-    instead of NaN; no scripted agents and no end at the goals, which are options there. The own frame is
-    that of LEGO (arXiv 2509.14431), which at rest takes the world's x axis and turns y toward the
-    centre of all.
+    **Source.** The `navigation_graph` scenario of InforMARL (Nayak et al. 2023, arXiv 2211.02127;
+    public code at commit cfe8884): physics and reward equal step by step, numbers those of its
+    training configuration. Different: actions 1 and 3 push left and down, there right and up;
+    continuous actions are five pushes, there two forces; an agent sees the nearest things only,
+    there the whole graph; a thing at exactly the agent's place is seen, there not; crowded starts
+    may touch (`place_apart`), there they are drawn for ever; coincident agents push each other with
+    force 0 instead of NaN; no scripted agents and no end at the goals, which are options there. The
+    own frame is that of LEGO (arXiv 2509.14431), which at rest takes the world's x axis and turns y
+    toward the centre of all.
 
     Attributes:
         num_agents: at least 1.
@@ -272,10 +272,10 @@ class Navigation(ParticleWorld):
     ) -> dict[str, Array]:
         """What InforMARL reports of an episode, and one number for it.
 
-        ``success``, the share of agents that were at their goals; ``all_arrived``, whether all were (S%
-        there); ``time_to_goal`` as a share of the episode, 1 for who never was (T there); ``collisions``
-        (#col there); and ``score = 1 - time_to_goal``, 0 where nobody arrives and near 1 where all are
-        there at once.
+        ``success``, the share of agents that were at their goals; ``all_arrived``, whether all were
+        (S% there); ``time_to_goal`` as a share of the episode, 1 for who never was (T there);
+        ``collisions`` (#col there); and ``score = 1 - time_to_goal``, 0 where nobody arrives and
+        near 1 where all are there at once.
         """
         success, share = final["success"], final["time_to_goal"] / length
         # Not == 1: the share is rounded.

@@ -81,21 +81,21 @@ class Sampling(BoxWorld):
     * with ``view="moments"`` 6: the number of agents within `view_range`, and of their relative
       positions the means of x, y, x x, x y and y y; nothing if `seen_agents` is 0.
 
-    **Reward.** The field is ``v(x) = sum_g exp(-|x - m_g|^2 / (2 variance)) / peak``. After the move an
-    agent in a cell that is not yet collected takes ``v(x_i) / n``, n the number of agents in that cell,
-    and the cell is collected. ``r_i = sample_reward`` times that; with `shared_reward` times the sum
-    over all agents.
+    **Reward.** The field is ``v(x) = sum_g exp(-|x - m_g|^2 / (2 variance)) / peak``. After the
+    move an agent in a cell that is not yet collected takes ``v(x_i) / n``, n the number of agents
+    in that cell, and the cell is collected. ``r_i = sample_reward`` times that; with
+    `shared_reward` times the sum over all agents.
 
     **End of episode.** Never terminates; truncated after `horizon` steps (100).
 
     **Parameters.** `SamplingParams`.
 
     **Source.** `sampling` of VMAS 1.5.2: physics, field and rewards equal step by step. Different:
-    agents that enter a cell in the same step share it, there the lowest index takes it; five moves or
-    five pushes where VMAS has forces in [-1, 1]^2; the nearest agents (or moments) where it has 12
-    lidar rays; the number of cells is given, there their width (.05); all Gaussians have one variance;
-    agents always are solid and start apart only by chance, as there by default; an episode lasts 100
-    steps, there any number.
+    agents that enter a cell in the same step share it, there the lowest index takes it; five moves
+    or five pushes where VMAS has forces in [-1, 1]^2; the nearest agents (or moments) where it has
+    12 lidar rays; the number of cells is given, there their width (.05); all Gaussians have one
+    variance; agents always are solid and start apart only by chance, as there by default; an
+    episode lasts 100 steps, there any number.
 
     Attributes:
         num_agents: at least 1.

@@ -80,8 +80,8 @@ def moments(position: Array, thing: Array, present: Array, radius: Any, itself: 
         itself: whether `thing` are the agents.
 
     Returns:
-        ``f[A, 6]``: how many there are, and the means of x, y, x x, x y and y y, of their places seen
-        from the agent; 0 where there is none.
+        ``f[A, 6]``: how many there are, and the means of x, y, x x, x y and y y, of their places
+        seen from the agent; 0 where there is none.
     """
     dx, dy, seen = _pairs(position, thing, present, radius, itself)
     count = jnp.sum(seen, axis=1, dtype=float_dtype())

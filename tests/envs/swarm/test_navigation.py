@@ -227,6 +227,9 @@ def test_only_the_first_arrival_counts():
         times.append(state.arrival.tolist())
         shares.append(float(info["metrics"]["at_goal"]))
     assert times == [[0, 0], [2, 0], [2, 0], [2, 0]] and shares == [0, 0.5, 0, 0]
+    # Back on its goal, which changes nothing.
+    back = state.replace(position=state.goal, velocity=jnp.zeros((2, 2)))
+    assert env.step(KEY, back, np.zeros(2, int), params)[1].arrival.tolist() == [2, 5]
     final = info["metrics"]
     score = env.scores({"collisions": 3.0}, final, jnp.asarray(4))
     assert float(final["time_to_goal"]) == (2 + 4) / 2
