@@ -193,13 +193,21 @@ def test_starts(id_, size):
 
 
 def test_places_that_are_not_wanted_are_in_nobodys_way():
-    taken = jnp.array([(0.0, 0.0), (0.5, 0.5)]) wanted = jnp.array([False, True, True, False]) draw
-    = lambda k: place_apart(k, 4, 1.0, 0.5, taken, jnp.array([0.6, -1.0]), wanted)  # noqa: E731
-    place = jax.device_get(jax.jit(jax.vmap(draw))(jax.random.split(KEY, 300)))[:, 1:3] assert
-    np.linalg.norm(place[:, 0] - place[:, 1], axis=-1).min() >= 0.5 assert np.linalg.norm(place,
-    axis=-1).min() >= 0.6 assert np.linalg.norm(place - 0.5, axis=-1).min() < 0.1  # a negative gap
-    keeps none # Too crowded a world gets a start all the same. full = place_apart(KEY, 50, 1.0,
-    1.0, taken, 1.0) assert full.shape == (50, 2) and bool(jnp.isfinite(full).all())
+    taken = jnp.array([(0.0, 0.0), (0.5, 0.5)])
+    wanted = jnp.array([False, True, True, False])
+    draw = lambda k: place_apart(k, 4, 1.0, 0.5, taken, jnp.array([0.6, -1.0]), wanted)  # noqa: E731
+    place = jax.device_get(jax.jit(jax.vmap(draw))(jax.random.split(KEY, 300)))[:, 1:3]
+    assert np.linalg.norm(place[:, 0] - place[:, 1], axis=-1).min() >= 0.5
+    assert np.linalg.norm(place, axis=-1).min() >= 0.6
+    assert np.linalg.norm(place - 0.5, axis=-1).min() < 0.1  # a negative gap keeps none
+    # Places that nobody wants would lie in the middle, where a wanted one may still come.
+    first = jnp.array([False] * 9 + [True])
+    middle = lambda k: place_apart(k, 10, 1.0, 0.9, taken[:0], 0.0, first)[9]  # noqa: E731
+    alone = jax.device_get(jax.jit(jax.vmap(middle))(jax.random.split(KEY, 300)))
+    assert np.linalg.norm(alone, axis=-1).min() < 0.3
+    # Too crowded a world gets a start all the same.
+    full = place_apart(KEY, 50, 1.0, 1.0, taken, 1.0)
+    assert full.shape == (50, 2) and bool(jnp.isfinite(full).all())
 
 
 def test_nearest_by_hand():

@@ -1,8 +1,8 @@
 """`discovery`, `dispersion` and `sampling` against episodes recorded from VMAS 1.5.2, step by step.
 
 Every recorded step is played alone, in float64, from the recorded float32 state. VMAS computes in
-float32, so a step in which some distance is within rounding of a threshold may differ: such steps
-are left out, and are few.
+float32, so a step in which some distance is within rounding of a threshold may differ: such steps are
+left out, and are few.
 """
 
 import collections
