@@ -11,7 +11,11 @@ from flockax.envs.pathfinding.grid_pathfinding import GridPathfinding
 from flockax.envs.predator_prey.tag import Tag
 from flockax.envs.predator_prey.world_comm import WorldComm
 from flockax.envs.swarm.coverage import Spread
+from flockax.envs.swarm.discovery import Discovery
+from flockax.envs.swarm.dispersion import Dispersion
 from flockax.envs.swarm.flock import Flock
+from flockax.envs.swarm.navigation import Navigation
+from flockax.envs.swarm.sampling import Sampling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +148,68 @@ _ENTRIES = (
             },
         ),
         index_rules=True,
+    ),
+    Entry(
+        "navigation",
+        Navigation,
+        "Agents go to their own goals among obstacles and each other (InforMARL navigation_graph).",
+        (
+            {},
+            {"actions": "continuous", "axes": "own"},
+            {"num_agents": 1, "num_obstacles": 0, "num_seen": 2, "observation": "graph"},
+            {
+                "num_agents": 2,
+                "num_obstacles": 5,
+                "num_seen": 12,
+                "shared_reward": False,
+                "axes": "own",
+            },
+            {
+                "num_agents": 17,
+                "num_obstacles": 2,
+                "observation": "graph",
+                "axes": "own",
+                "actions": "continuous",
+            },
+        ),
+    ),
+    Entry(
+        "discovery",
+        Discovery,
+        "Pairs of agents cover targets, which appear elsewhere (VMAS 1.5.2 discovery).",
+        (
+            {},
+            {"actions": "continuous", "on_cover": "vanish", "shared_reward": True},
+            {"num_agents": 1, "num_targets": 3, "seen_targets": 5, "view": "moments"},
+            {"num_agents": 2, "num_targets": 1, "seen_agents": 0, "on_cover": "vanish"},
+            {"num_agents": 3, "num_targets": 4, "view": "moments", "seen_agents": 0},
+            {"num_agents": 17, "num_targets": 5, "seen_agents": 20, "actions": "continuous"},
+        ),
+    ),
+    Entry(
+        "dispersion",
+        Dispersion,
+        "Agents that start together part to eat scattered food (VMAS 1.5.2 dispersion).",
+        (
+            {},
+            {"actions": "continuous", "view": "moments"},
+            {"num_agents": 1, "num_food": 5, "seen_food": 2},
+            {"num_agents": 2, "num_food": 3, "shared_reward": True, "seen_agents": 0},
+            {"num_agents": 3, "num_food": 1, "actions": "continuous", "seen_food": 3},
+            {"num_agents": 17, "num_food": 6, "view": "moments", "seen_agents": 0},
+        ),
+    ),
+    Entry(
+        "sampling",
+        Sampling,
+        "Agents collect a field of Gaussian bumps, each cell once (VMAS 1.5.2 sampling).",
+        (
+            {},
+            {"actions": "continuous", "view": "moments", "num_gaussians": 5},
+            {"num_agents": 1, "num_gaussians": 2, "cells": 10, "seen_agents": 0},
+            {"num_agents": 2, "num_gaussians": 1, "cells": 7, "shared_reward": False},
+            {"num_agents": 17, "num_gaussians": 4, "cells": 9, "actions": "continuous"},
+        ),
     ),
 )
 _BY_ID = {entry.id: entry for entry in _ENTRIES}

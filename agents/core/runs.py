@@ -63,6 +63,22 @@ POLICIES: dict[str, tuple[str, Callable[[Environment, Any], Policy]]] = {
         "The mean heading of the neighbours, in flock (Vicsek et al. 1995).",
         _planner("vicsek", "Vicsek", "flock"),
     ),
+    "seek_goal": (
+        "Straight to the goal, aside from what is near (Khatib 1986).",
+        _planner("seek_goal", "SeekGoal", "navigation"),
+    ),
+    "pair_up": (
+        "To the target that a partner reaches as soon.",
+        _planner("pair_up", "PairUp", "discovery"),
+    ),
+    "share_food": (
+        "To the food by greedy assignment.",
+        _planner("share_food", "ShareFood", "dispersion"),
+    ),
+    "climb_field": (
+        "Up the field to where it is not collected.",
+        _planner("climb_field", "ClimbField", "sampling"),
+    ),
 }
 
 

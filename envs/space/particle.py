@@ -141,7 +141,12 @@ def flatten(x: Array, leading: int, kept: int) -> Array:
 
 
 def contact_force(
-    position: Array, radius: Array, other: Array, other_radius: Array, params: PhysicsParams
+    position: Array,
+    radius: Array,
+    other: Array,
+    other_radius: Array,
+    params: PhysicsParams,
+    beyond: bool = True,
 ) -> Array:
     """The force with which `other` bodies push each body away.
 
@@ -155,6 +160,7 @@ def contact_force(
         other: ``f[M, 2]``; a body at exactly the same place, itself included, does not push.
         other_radius: ``f[M]``.
         params: stiffness and margin.
+        beyond: False cuts the soft edge off at the sum of radii, as VMAS 1.5.2 does.
 
     Returns:
         ``f[N, 2]``.
@@ -166,6 +172,8 @@ def contact_force(
     penetration = margin * jnp.logaddexp(0, (touching - apart) / margin)
     # Where bodies coincide `delta` is 0, and so is the force, whatever stands for the distance.
     strength = params.contact_force * penetration / jnp.where(apart > 0, apart, 1)
+    if not beyond:
+        strength = jnp.where(apart > touching, 0, strength)
     # A sum per component: XLA on CPU runs the joint sum over [N, M, 2] ten times slower (jax 0.12).
     along = [jnp.sum(strength * delta[:, :, axis], axis=1) for axis in range(2)]
     return jnp.stack(along, axis=1)
