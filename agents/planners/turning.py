@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flockax.envs.swarm.flock import MOVES, Flock, FlockParams, FlockState
+from flockax.envs.swarm.flock import MOVES, Flock
+from flockax.envs.swarm.flock_state import FlockParams, FlockState
 
 Array = jax.Array
 

@@ -11,7 +11,8 @@ from flockax.agents.core.policy import Policy
 from flockax.agents.planners.turning import steer
 from flockax.envs.environment import Environment
 from flockax.envs.spec import Observation
-from flockax.envs.swarm.flock import Flock, own_frame
+from flockax.envs.swarm.flock import Flock
+from flockax.envs.swarm.flock_state import own_frame
 
 Array = jax.Array
 

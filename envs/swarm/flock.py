@@ -9,12 +9,10 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
 from flockax.envs.environment import Environment, Transition
 from flockax.envs.parameters import (
     as_arrays,
-    parameter,
     require_choice,
     require_int,
     require_number,
@@ -30,104 +28,20 @@ from flockax.envs.spec import (
     float_dtype,
     int_dtype,
 )
+from flockax.envs.swarm.flock_state import (
+    FlockParams,
+    FlockState,
+    FlockView,
+    order,
+    own_frame,
+    pair,
+    turned,
+)
 
 Array = jax.Array
 
 # (turn, thrust) or (forward, left) of the discrete actions.
 MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
-
-
-@struct.dataclass
-class FlockParams:
-    """Numbers of `Flock`; lengths are in radii of perception, times in steps, angles in radians.
-
-    Attributes:
-        horizon: transitions until an episode is truncated.
-        min_speed: slowest an agent can be; not used by "vicsek".
-        max_speed: fastest; the speed of all under "vicsek".
-        max_turn: largest turn of a step, for control "heading".
-        max_accel: largest change of speed, or of the velocity, of a step.
-        noise: width of the uniform noise on each heading, for "vicsek".
-        separation: how far an agent wants the others to be.
-        body: agents nearer than this collide.
-        company: how many neighbours it takes for the full reward.
-        collision_cost: of each agent collided with.
-        hazard_cost: of being in an obstacle or caught by a predator.
-        obstacle_size: radius of obstacles.
-        predator_size: how near a predator catches.
-        predator_speed: of predators.
-    """
-
-    horizon: int = parameter(200, 1, 2**30)
-    min_speed: float = parameter(0.03, 0, 1e3)
-    max_speed: float = parameter(0.1, 1e-6, 1e3)
-    max_turn: float = parameter(0.3, 0, math.pi)
-    max_accel: float = parameter(0.02, 0, 1e3)
-    noise: float = parameter(0.0, 0, 2 * math.pi)
-    separation: float = parameter(0.4, 1e-3, 1)
-    body: float = parameter(0.1, 0, 1)
-    company: float = parameter(4.0, 1, 1e6)
-    collision_cost: float = parameter(1.0, 0, 1e6)
-    hazard_cost: float = parameter(1.0, 0, 1e6)
-    obstacle_size: float = parameter(0.5, 1e-3, 1e3)
-    predator_size: float = parameter(0.3, 1e-3, 1e3)
-    predator_speed: float = parameter(0.08, 0, 1e3)
-
-
-@struct.dataclass
-class FlockView:
-    """Sums over the neighbours of each agent, ``f[A]`` each.
-
-    Attributes:
-        count: neighbours.
-        dx: where they are, relative to the agent.
-        dy: likewise.
-        ux: their headings.
-        uy: likewise.
-        away_x: ``-sum (d / s) max(0, 1 - |d|^2 / s^2)`` with the separation s: away from the near ones.
-        away_y: likewise.
-        touching: agents collided with.
-    """
-
-    count: Array
-    dx: Array
-    dy: Array
-    ux: Array
-    uy: Array
-    away_x: Array
-    away_y: Array
-    touching: Array
-
-
-@struct.dataclass
-class FlockState:
-    """The state of a flock.
-
-    Attributes:
-        x: ``f[A]``.
-        y: ``f[A]``.
-        ux: ``f[A]``, the heading as a unit vector.
-        uy: ``f[A]``.
-        speed: ``f[A]``.
-        obstacle_x: ``f[M]``.
-        obstacle_y: ``f[M]``.
-        predator_x: ``f[P]``.
-        predator_y: ``f[P]``.
-        view: `FlockView` at these positions: reward and observation share one search.
-        time: ``int[]``.
-    """
-
-    x: Array
-    y: Array
-    ux: Array
-    uy: Array
-    speed: Array
-    obstacle_x: Array
-    obstacle_y: Array
-    predator_x: Array
-    predator_y: Array
-    view: FlockView
-    time: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,7 +169,7 @@ class Flock(Environment):
         """Numbers for which scripted flocks form within half an episode."""
         params = FlockParams()
         if self.dynamics == "vicsek":
-            params = params.replace(max_turn=math.pi)  # type: ignore[attr-defined]
+            params = params.replace(max_turn=math.pi)
         return as_arrays(params)
 
     @property
@@ -301,7 +215,7 @@ class Flock(Environment):
                 obstacle_y=place[1, : self.num_obstacles],
                 predator_x=place[0, self.num_obstacles :],
                 predator_y=place[1, self.num_obstacles :],
-                view=None,  # type: ignore[arg-type]
+                view=None,
                 time=jnp.zeros((), int_dtype()),
             ),
             params,
@@ -314,14 +228,14 @@ class Flock(Environment):
         ux, uy, speed = self._steer(state, action, params)
         if self.dynamics == "vicsek":
             noise = jax.random.uniform(key, ux.shape, ux.dtype, -0.5, 0.5) * params.noise
-            ux, uy = _turned(ux, uy, noise)
+            ux, uy = turned(ux, uy, noise)
         x, y = state.x + speed * ux, state.y + speed * uy
         if self.periodic:
             x, y = self.neighbours.box.wrap(x, y)
         else:
             x, ux = self._bounced(x, ux)
             y, uy = self._bounced(y, uy)
-        state = state.replace(x=x, y=y, ux=ux, uy=uy, speed=speed)  # type: ignore[attr-defined]
+        state = state.replace(x=x, y=y, ux=ux, uy=uy, speed=speed)
         state, overflow = self._seen(self._chase(state, params), params)
         view = state.view
         aligned = (ux * view.ux + uy * view.uy) / jnp.maximum(view.count, params.company)
@@ -432,7 +346,7 @@ class Flock(Environment):
 
     def _slowest(self, params: FlockParams) -> Array:
         if self.dynamics == "vicsek":
-            return params.max_speed  # type: ignore[return-value]
+            return params.max_speed
         return jnp.minimum(params.min_speed, params.max_speed)
 
     def _steer(
@@ -445,7 +359,7 @@ class Flock(Environment):
             action = action.T
         limits = self._slowest(params), params.max_speed
         if self.control == "heading":
-            ux, uy = _turned(state.ux, state.uy, params.max_turn * action[0])
+            ux, uy = turned(state.ux, state.uy, params.max_turn * action[0])
             return ux, uy, jnp.clip(state.speed + params.max_accel * action[1], *limits)
         forward = state.speed + params.max_accel * action[0]
         left = params.max_accel * action[1]
@@ -475,7 +389,7 @@ class Flock(Environment):
         step = jnp.minimum(params.predator_speed, apart) / jnp.where(apart > 0, apart, 1)
         x, y = state.predator_x + step * dx, state.predator_y + step * dy
         x, y = self.neighbours.box.wrap(x, y)
-        return state.replace(predator_x=x, predator_y=y)  # type: ignore[attr-defined]
+        return state.replace(predator_x=x, predator_y=y)
 
     def _apart(self, x: Array, y: Array, to_x: Array, to_y: Array) -> tuple[Array, Array]:
         """``f[N, M]`` twice: the shortest ways from N places to M others."""
@@ -496,40 +410,12 @@ class Flock(Environment):
             bodies.append((state.obstacle_x, state.obstacle_y, params.obstacle_size))
         if self.num_predators:
             bodies.append((state.predator_x, state.predator_y, params.predator_size))
-        return bodies  # type: ignore[return-value]
+        return bodies
 
     def _seen(self, state: FlockState, params: FlockParams) -> tuple[FlockState, Array]:
         """The state with its view, and how many agents were too many for the search."""
         limits = [1 / params.separation, params.body * params.body]
         own = tuple(jnp.broadcast_to(limit, state.x.shape) for limit in limits)
-        found = self.neighbours.sums(_pair, state.x, state.y, own, (state.ux, state.uy))
+        found = self.neighbours.sums(pair, state.x, state.y, own, (state.ux, state.uy))
         view = FlockView(*found.value)
-        return state.replace(view=view), found.overflow  # type: ignore[attr-defined]
-
-
-def order(ux: Array, uy: Array) -> Array:
-    """``f[]``: the length of the mean heading, 0 for disorder and 1 for a common heading."""
-    return jnp.sqrt(jnp.mean(ux) ** 2 + jnp.mean(uy) ** 2)
-
-
-def _pair(dx: Array, dy: Array, own: Any, other: Any) -> tuple[Array, ...]:
-    """What a neighbour adds to a `FlockView`."""
-    nearness, body = own
-    x, y = dx * nearness, dy * nearness
-    away = jnp.maximum(1 - (x * x + y * y), 0)
-    touching = (dx * dx + dy * dy < body).astype(dx.dtype)
-    return jnp.ones_like(dx), dx, dy, *other, -x * away, -y * away, touching
-
-
-def _turned(ux: Array, uy: Array, angle: Array) -> tuple[Array, Array]:
-    """Unit vectors turned to the left; of length 1 again, so that errors don't add up."""
-    cos, sin = jnp.cos(angle), jnp.sin(angle)
-    ux, uy = ux * cos - uy * sin, uy * cos + ux * sin
-    scale = 1 / jnp.sqrt(ux * ux + uy * uy)
-    return ux * scale, uy * scale
-
-
-def own_frame(state: FlockState, dx: Array, dy: Array) -> list[Array]:
-    """Vectors ``f[..., A]``, or ``f[..., A, k]``, as ``[forward, left]`` of each agent."""
-    ux, uy = (u.reshape(u.shape + (1,) * (dx.ndim - u.ndim)) for u in (state.ux, state.uy))
-    return [dx * ux + dy * uy, dy * ux - dx * uy]
+        return state.replace(view=view), found.overflow

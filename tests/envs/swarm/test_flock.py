@@ -12,7 +12,8 @@ import scipy.stats
 from flockax.agents.core.evaluation import play_episodes
 from flockax.agents.core.runs import POLICIES
 from flockax.envs import make
-from flockax.envs.swarm.flock import MOVES, order
+from flockax.envs.swarm.flock import MOVES
+from flockax.envs.swarm.flock_state import order
 
 SWITCHES = [
     {"num_agents": 12},
