@@ -1,8 +1,8 @@
 """Ways to visit the neighbours of every point (see `flockax.envs.space.neighbours`).
 
 All take sorted or unsorted points of many boxes, arrays ``[B, N]``, and return what a fold gathered as
-arrays ``[B, N]``, with anything for points that were left out. They visit the same pairs with the same distances; only the order differs, so that
-sums differ by rounding.
+arrays ``[B, N]``, with anything for points that were left out. They visit the same pairs with the same
+distances; only the order differs, so that sums differ by rounding.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _ordered(points: Points, order: Sorted) -> tuple[Array, Array, Array, Any, A
     """``(x, y, number, own, other)`` as flat arrays in the order of cells."""
     number = jnp.broadcast_to(jnp.arange(points.x.shape[1], dtype=jnp.int32), points.x.shape)
     everything = points.x, points.y, number, points.own, points.other
-    return jax.tree.map(lambda z: z.reshape(-1)[order.point], everything)  # type: ignore[no-any-return]
+    return jax.tree.map(lambda z: z.reshape(-1)[order.point], everything)
 
 
 def _unordered(result: Any, points: Points, order: Sorted) -> Any:
