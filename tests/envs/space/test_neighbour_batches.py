@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import neighbour_cases as cases
 import numpy as np
 import pytest
-from neighbour_cases import Shape
+from neighbour_cases import BACKENDS, Shape
 
 from flockax.envs.batching import merge_batches
 from flockax.envs.space.neighbours import Neighbours
 
-SMALL = Shape(9, (5.125, 4.125), 1.25, (4, 3), periodic=(True, False), capacity=2)
+SMALL = Shape(9, (5.125, 1.125), 1.25, (4, 1), periodic=(True, False), capacity=2)
 
 
 def gaps(search, x, y, weight):
@@ -46,7 +46,7 @@ def test_vmap_and_nested_vmap_are_loops(backend):
 
 
 def test_an_argument_without_the_batch_axis_is_that_of_all():
-    one = functools.partial(gaps, SMALL.search("exact"))
+    one = functools.partial(gaps, SMALL.search("pairs"))
     (x, y), weight = places(3), jnp.arange(27.0).reshape(3, 9)
     mixed = jax.jit(jax.vmap(jax.vmap(one, (None, None, 0)), (0, None, None)))(x, y[1], weight)
     every = jax.jit(jax.vmap(one))
@@ -77,14 +77,17 @@ def test_merged_batches_take_and_give_trees():
     same(row(n[1, 2], pair[1, 2], z[0]), {"total": 12, "first": 13})
 
 
-@pytest.mark.parametrize("backend", ["cells", "exact"])
+@pytest.mark.parametrize("backend", ["pairs", "exact"])
 def test_compiled_or_not_is_the_same(backend):
     search, (x, y), weight = SMALL.search(backend), places(), jnp.arange(9.0)
     one = functools.partial(gaps, search)
     same(one(x, y, weight), jax.jit(one)(x, y, weight))
 
 
-@pytest.mark.parametrize("backend", ["pairs", "sorted", "exact"])
+@pytest.mark.parametrize(
+    "backend",
+    [pytest.param(b, marks=[] if b in ("pairs", "exact") else pytest.mark.slow) for b in BACKENDS],
+)
 def test_float64(backend):
     shape = Shape(12, (4.1, 5.3), 1.0, (4, 5))
     rng = np.random.default_rng(6)
