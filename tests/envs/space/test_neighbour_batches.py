@@ -12,6 +12,7 @@ import pytest
 from neighbour_cases import BACKENDS, Shape
 
 from flockax.envs.batching import merge_batches
+from flockax.envs.space.cell_lists import Box
 from flockax.envs.space.neighbours import Neighbours
 
 SMALL = Shape(9, (5.125, 1.125), 1.25, (4, 1), periodic=(True, False), capacity=2)
@@ -207,3 +208,13 @@ def test_wrong_arrays_are_refused():
 def test_only_what_has_a_capacity_grows(backend):
     with pytest.raises(ValueError, match="has no capacity to grow"):
         Neighbours(3, 2.0, 2.0, 0.5, backend=backend).grown()
+
+
+@pytest.mark.parametrize("length", [0.3, 0.5, 4.125, 1e15])
+def test_wrapping_ends_in_the_box_wherever_it_starts(length):
+    far = np.array([3e38, 1e30, 1.2345678e7, 7 * length, length, length / 3, 1e-30, 0])
+    z = jnp.asarray(np.concatenate([far, -far]), jnp.float32)
+    x, y = jax.jit(Box(length, length, (True, False)).wrap)(z, z)
+    assert (x >= 0).all() and (x <= np.float32(length)).all()
+    np.testing.assert_array_equal(y, z)
+    assert abs(x[5] - length / 3) <= 1e-6 * length and abs(x[13] - 2 * length / 3) <= 1e-6 * length
