@@ -39,9 +39,9 @@ class Box:
     def wrap(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Positions with periodic axes brought into ``[0, length]``, walled ones as they are."""
         if self.periodic[0]:
-            x = x - self.width * jnp.floor(x / self.width)
+            x = _wrapped(x, self.width)
         if self.periodic[1]:
-            y = y - self.height * jnp.floor(y / self.height)
+            y = _wrapped(y, self.height)
         return x, y
 
     def shortest(
@@ -58,6 +58,11 @@ class Box:
         parts = zip((dx, dy), (self.width, self.height), self.periodic, shift, strict=True)
         dx, dy = (_nearest(*part) for part in parts)
         return dx, dy
+
+
+def _wrapped(z: Array, length: float) -> Array:
+    # Many boxes away the rounding of the product is itself a large part of a box.
+    return jnp.clip(z - length * jnp.floor(z / length), 0, length)
 
 
 def _nearest(d: Array, length: float, periodic: bool, shift: Array | None) -> Array:
@@ -92,7 +97,10 @@ class Cells:
         rounding = 8 * float(np.finfo(np.float32).eps) * max(box.width, box.height)
         side = radius * (1 + 1e-6) + rounding
         side = max(side, math.sqrt(box.width * box.height / (CELLS_PER_POINT * num_points)))
-        return cls(box, max(1, int(box.width / side)), max(1, int(box.height / side)))
+        # A box narrower than a cell would otherwise be cut into as many as it is long.
+        most = CELLS_PER_POINT * num_points
+        rows = min(max(1, int(box.height / side)), most)
+        return cls(box, min(max(1, int(box.width / side)), most // rows), rows)
 
     @property
     def count(self) -> int:

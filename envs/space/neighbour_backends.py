@@ -136,11 +136,12 @@ def _places(cells: Cells, order: Sorted) -> tuple[Array, Array, Array]:
 class _Range(NamedTuple):
     """A run of cells in one row, from the first to one past the last, and where their points are.
 
-    `shift` is that of `Box.shortest`.
+    There are `width` cells at most; `shift` is that of `Box.shortest`.
     """
 
     first: Array
     end: Array
+    width: int
     shift: tuple[Array | None, Array | None]
 
 
@@ -166,16 +167,16 @@ def _ranges(cells: Cells, place: tuple[Array, Array, Array], number: Array | int
         up = jnp.where(below, height, jnp.where(above, -height, 0)).astype(dtype)
     base = box * cells.count + row * columns
     if columns <= 3:
-        return [_Range(base, jnp.where(empty, base, base + columns), (None, up))]
+        return [_Range(base, jnp.where(empty, base, base + columns), columns, (None, up))]
     first = base + jnp.maximum(column - 1, 0)
     end = jnp.where(empty, first, base + jnp.minimum(column + 2, columns))
-    ranges = [_Range(first, end, (jnp.zeros((), dtype), up))]
+    ranges = [_Range(first, end, 3, (jnp.zeros((), dtype), up))]
     if cells.box.periodic[0]:
         left = column == 0
         other = base + jnp.where(left, columns - 1, 0)
         edge = (left | (column == columns - 1)) & ~empty
         right = jnp.where(left, width, -width).astype(dtype)
-        ranges.append(_Range(other, jnp.where(edge, other + 1, other), (right, up)))
+        ranges.append(_Range(other, jnp.where(edge, other + 1, other), 1, (right, up)))
     return ranges
 
 
@@ -221,7 +222,7 @@ def in_order(
                 pair = _candidate(cells.box, radius, (x, y, own), two, possible, part.shift)
                 return fold.visit(carry, pair)
 
-            limit = jnp.max(stop - begin) if capacity is None else 3 * capacity
+            limit = jnp.max(stop - begin) if capacity is None else part.width * capacity
             carry = lax.fori_loop(0, limit, visit, carry)
     return _unordered(carry, points, order)
 

@@ -36,13 +36,11 @@ class Candidate(NamedTuple):
 
 
 class Fold(Protocol):
-    """Something gathered over neighbours.
+    """Something gathered over neighbours."""
 
-    Attributes:
-        lanes: how many neighbours may be visited at once, each with a carry of its own.
-    """
-
-    lanes: int
+    @property
+    def lanes(self) -> int:
+        """How many neighbours may be visited at once, each with a carry of its own."""
 
     def start(self, shape: tuple[int, ...]) -> Any:
         """The carry before the first neighbour, as arrays of `shape`."""

@@ -7,6 +7,7 @@
 Neighbours of a point are the others whose distance is at most `radius`; on periodic axes it is the
 distance to the nearest image, also where the radius is longer than half the box. Points at the same
 place are neighbours. A point that is not finite has no neighbours and is nobody's; it is counted.
+Of a point many boxes away nothing is known but to its own rounding: it is somewhere in the box.
 
 Back ends, all of which find the same neighbours:
 
@@ -32,6 +33,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from flockax.envs.batching import merge_batches
@@ -44,8 +46,8 @@ from flockax.envs.spec import float_dtype, int_dtype
 Array = jax.Array
 
 BACKENDS = ("auto", "pairs", "cells", "sorted", "exact")
-SMALLEST = 1e-6  # of lengths
 PAIRS_UP_TO = 64  # `benchmarks/neighbours.py`: more points than these are faster in cells, on CPU
+LENGTHS = (1e-15, 1e15)  # squares of these are ordinary float32 numbers
 
 
 @struct.dataclass
@@ -86,9 +88,9 @@ class Neighbours:
 
     Attributes:
         num_points: ``N``.
-        width: length of the box along x, in [1e-6, 1e6]. Points may be outside of walled sides.
-        height: length of the box along y, likewise.
-        radius: how far neighbours are at most, likewise.
+        width: length of the box along x, in [1e-15, 1e15]. Points may be outside of walled sides.
+        height: length of the box along y.
+        radius: how far neighbours are at most; in the same range.
         periodic: whether x and y wrap around.
         backend: one of `BACKENDS`; "auto" takes "pairs" for few points, else "exact" on CPU and
             "sorted" elsewhere.
@@ -110,9 +112,10 @@ class Neighbours:
     def __post_init__(self) -> None:
         require_int(self, "num_points", 1)
         for name in ("width", "height", "radius"):
-            require_number(self, name, SMALLEST, 1 / SMALLEST)
+            require_number(self, name, *LENGTHS)
         require_choice(self, "backend", BACKENDS)
-        if self.periodic not in [(a, b) for a in (False, True) for b in (False, True)]:
+        axes = self.periodic if isinstance(self.periodic, tuple) else ()
+        if [type(axis) for axis in axes] != [bool, bool]:
             raise ValueError(f"Neighbours: periodic={self.periodic!r} is not a pair of bools")
         if self.capacity is not None:
             require_int(self, "capacity", 1)
@@ -179,12 +182,17 @@ class Neighbours:
             present: ``bool[N]``, False for points that are not there; None for all.
 
         Returns:
-            `Found` with a tuple of ``[N]``, the sums; 0 for points left out.
+            `Found` with a tuple of ``[N]``, the sums; 0 for points left out. Truths are counted.
+
+        Raises:
+            ValueError: for an array that is not ``[N]``.
         """
+        self._require_shapes(x=x, y=y, own=own, other=other)
         one = jax.tree.map(lambda z: jax.ShapeDtypeStruct((), z.dtype), (own, other))
         length = jax.ShapeDtypeStruct((), float_dtype())
         terms = jax.eval_shape(pair, length, length, *one)
-        return self._search(Sums(pair, tuple(t.dtype for t in terms)), x, y, own, other, present)
+        dtypes = tuple(int_dtype() if t.dtype == bool else t.dtype for t in terms)
+        return self._search(Sums(pair, dtypes), x, y, own, other, present)
 
     def nearest(self, k: int, x: Array, y: Array, present: Array | None = None) -> Found:
         """The k nearest neighbours of each point.
@@ -199,10 +207,10 @@ class Neighbours:
             `Found` with `Nearest`.
 
         Raises:
-            ValueError: for a k below 1.
+            ValueError: for a k that is not an integer above 0, or an array that is not ``[N]``.
         """
-        if k < 1:
-            raise ValueError(f"k={k} is not >= 1")
+        if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
+            raise ValueError(f"k={k!r} is not an integer >= 1")
         fold = NearestFold(k, float_dtype(), self.num_points)
         found = self._search(fold, x, y, (), (), present)
         squares, numbers = (jnp.stack(part, axis=-1) for part in found.value)
@@ -216,9 +224,10 @@ class Neighbours:
     def _search(
         self, fold: Fold, x: Array, y: Array, own: Any, other: Any, present: Array | None
     ) -> Found:
-        if x.shape != (self.num_points,) or y.shape != (self.num_points,):
-            raise ValueError(f"x{x.shape} and y{y.shape} are not two of {self.num_points} numbers")
-        present = jnp.ones(x.shape, bool) if present is None else present
+        present = jnp.ones(self.num_points, bool) if present is None else present
+        self._require_shapes(x=x, y=y, present=present)
+        if present.dtype != bool:
+            raise ValueError(f"present has dtype {present.dtype}, not bool")
         x, y, valid, invalid = positions(x, y, present)
         x, y = self.box.wrap(x, y)
         search = merge_batches(lambda *boxes: self._gather(fold, backends.Points(*boxes)))
@@ -229,6 +238,13 @@ class Neighbours:
             overflow=dropped[0].astype(dtype),
             invalid=jnp.sum(invalid, dtype=dtype),
         )
+
+    def _require_shapes(self, **trees: Any) -> None:
+        wanted = (self.num_points,)
+        for name, tree in trees.items():
+            for leaf in jax.tree.leaves(tree):
+                if jnp.shape(leaf) != wanted:
+                    raise ValueError(f"{name} has shape {jnp.shape(leaf)}, not {wanted}")
 
     def _gather(self, fold: Fold, points: backends.Points) -> tuple[Any, Array]:
         """``(what the fold gathered [B, N], points left out int32[B])``."""
