@@ -55,6 +55,10 @@ POLICIES: dict[str, tuple[str, Callable[[Environment, Any], Policy]]] = {
         "Complete search for given grid instances, on the host (Okumura 2023).",
         _planner("lacam", "Lacam", "grid_pathfinding"),
     ),
+    "mean_field": (
+        "The equilibrium of infinitely many agents, by mirror descent (Perolat et al. 2021).",
+        _planner("mean_field", "MeanField", "crowd"),
+    ),
 }
 
 

@@ -1,9 +1,10 @@
 """Equilibria of mean-field games, and the policy that plays one in the environment `crowd`.
 
-Both solvers start from the uniform policy and are one compiled scan; the steps are those of OpenSpiel
-2.0.2. Fictitious play (Perrin et al. 2020) averages best responses, weighted by how many agents are in
-a cell under each. Online mirror descent (Perolat et al. 2021) plays the softmax of the sum of the action
-values of all policies so far. Shapes are those of `flockax.envs.swarm.mean_field`.
+Both solvers start from the uniform policy and are one compiled scan; the steps are those of
+OpenSpiel 2.0.2. Fictitious play (Perrin et al. 2020) averages best responses, weighted by how many
+agents are in a cell under each. Online mirror descent (Perolat et al. 2021) plays the softmax of
+the sum of the action values of all policies so far. Shapes are those of
+`flockax.envs.swarm.mean_field`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Solution:
 
     Attributes:
         policy: ``f[H, P, A, X, Y]``, the last one.
-        exploitability: ``f[iterations + 1]``, NashConv of the uniform policy and after each iteration.
+        exploitability: ``f[iterations + 1]``, NashConv of the uniform policy and after each
+            iteration.
     """
 
     policy: Any
@@ -44,8 +46,8 @@ def fictitious_play(game: mf.MeanFieldGame, iterations: int, learning_rate: Any 
     Args:
         game: the game.
         iterations: how many, at least 0.
-        learning_rate: the weight of the newest best response, in (0, 1]; None for ``1 / (i + 1)`` in
-            iteration i = 1, 2, ...
+        learning_rate: the weight of the newest best response, in (0, 1]; None for ``1 / (i + 1)``
+            in iteration i = 1, 2, ...
 
     Returns:
         The average policy and how exploitable it was. A cell in which no agent is gets the uniform
@@ -118,3 +120,61 @@ SOLVERS: dict[str, Callable[..., Solution]] = {
 def _solved(game: mf.MeanFieldGame, uniform: Array, policy: Array, gains: Array) -> Solution:
     """The solution, with the exploitability of the first policy before that of the others."""
     return Solution(policy, jnp.concatenate([mf.exploitability(game, uniform)[None], gains]))
+
+
+@struct.dataclass
+class MeanFieldPolicy(Policy):
+    """Plays a policy of a mean-field game with finitely many agents; made by `MeanField`.
+
+    It is mixed, and to play the most probable actions is no equilibrium, so greedy or not makes no
+    difference.
+
+    Attributes:
+        cumulative: ``f[H, P, X, Y, n]``, the probability of each action of the environment or of
+            one before it.
+        population: ``int[A]``.
+    """
+
+    cumulative: Any
+    population: Any
+
+    def act(
+        self,
+        key: Array,
+        carry: Any,
+        observation: Observation,
+        env_state: Any,
+        params: Any,
+        reset: Array,
+        greedy: bool,
+    ) -> tuple[Array, Any]:
+        """See `Policy.act`; reads `position` and `time` of the state."""
+        time = jnp.minimum(env_state.time, len(self.cumulative) - 1)[:, None]
+        x, y = jnp.moveaxis(env_state.position, -1, 0)
+        bounds = self.cumulative[time, self.population, x, y]
+        drawn = jax.random.uniform(key, (*x.shape, 1), bounds.dtype) * bounds[..., -1:]
+        return jnp.sum(drawn >= bounds[..., :-1], axis=-1, dtype=int_dtype()), carry
+
+
+def MeanField(
+    env: Environment, params: Any, iterations: int = 200, learning_rate: float = 0.1
+) -> MeanFieldPolicy:
+    """The policy that online mirror descent finds for infinitely many agents in `crowd`.
+
+    Args:
+        env: a `Crowd`.
+        params: its parameters; those given to `act` change nothing.
+        iterations: of `online_mirror_descent`, at least 1.
+        learning_rate: of it, positive.
+
+    Raises:
+        ValueError: for a number out of its range.
+    """
+    if iterations < 1:
+        raise ValueError(f"MeanField: iterations={iterations!r} is not >= 1")
+    if not learning_rate > 0:
+        raise ValueError(f"MeanField: learning_rate={learning_rate!r} is not positive")
+    game = env.game(params, int(params.horizon))
+    policy = online_mirror_descent(game, iterations, learning_rate).policy
+    ordered = jnp.moveaxis(policy[:, :, env.action_order], 2, -1)
+    return MeanFieldPolicy(jnp.cumsum(ordered, axis=-1), jnp.asarray(env.population))

@@ -1,13 +1,14 @@
 """Mean-field games on grids: infinitely many agents, of whom only the density matters.
 
-At each time t = 0 .. H - 1 an agent is paid for where it stands and how crowded it is there, chooses a
-move, and noise moves it once more. Nothing is paid at the horizon H. The games themselves are in
-`flockax.envs.swarm.mean_field_games`.
+At each time t = 0 .. H - 1 an agent is paid for where it stands and how crowded it is there,
+chooses a move, and noise moves it once more. Nothing is paid at the horizon H. The games themselves
+are in `flockax.envs.swarm.mean_field_games`.
 
-Shapes: ``H`` times, ``P`` populations, ``A`` actions, cells ``[X, Y]`` (``Y = 1`` in one dimension).
-A flow is the density of each population at each time, ``f[H, P, X, Y]``; a policy is the probability
-of each action at each time in each cell, ``f[H, P, A, X, Y]``. Moves are shifts of whole arrays, so
-that a step of the density or of the values costs ``O(P A X Y)`` and no matrix of cells by cells exists.
+Shapes: ``H`` times, ``P`` populations, ``A`` actions, cells ``[X, Y]`` (``Y = 1`` in one
+dimension). A flow is the density of each population at each time, ``f[H, P, X, Y]``; a policy is
+the probability of each action at each time in each cell, ``f[H, P, A, X, Y]``. Moves are shifts of
+whole arrays, so that a step of the density or of the values costs ``O(P A X Y)`` and no matrix of
+cells by cells exists.
 
 Definitions are those of OpenSpiel 2.0.2; see Perrin et al., "Fictitious Play for Mean Field Games:
 Continuous Time Analysis and Applications" (2020), and Perolat et al., "Scaling up Mean Field Games
@@ -40,8 +41,8 @@ class MeanFieldGame:
         place: ``f[X, Y]``, reward for being in a cell.
         cost: ``f[A]``, reward, not positive, for the move by which an agent came.
         table: ``f[H, X, Y]``, what is paid instead of `cost` for being in a cell, or None.
-        early: ``bool[H, P, A, X, Y]``, actions whose sums the peer's mirror descent has updated before
-            it plays them, or None.
+        early: ``bool[H, P, A, X, Y]``, actions whose sums the peer's mirror descent has updated
+            before it plays them, or None.
         aversion: ``f[]``, weight of the logarithm of an agent's own density.
         interaction: ``f[P, P]``, reward of row's agents for the density of column's.
         epsilon: ``f[]``, added to densities before logarithms.
@@ -104,7 +105,7 @@ def push(game: MeanFieldGame, mass: Array) -> Array:
 
 
 def expected(game: MeanFieldGame, value: Array) -> Array:
-    """``f[..., X, Y]``: the expectation of a function of cells, ``f[..., X, Y]``, after the noise."""
+    """``f[..., X, Y]``: the expectation of a function ``f[..., X, Y]`` of cells after the noise."""
     after = pull(game, value)
     # From first to last, as the peer adds: where two actions are equally good, rounding decides.
     total = game.noise[0] * after[..., 0, :, :]
@@ -188,8 +189,9 @@ def action_values(
         game: the game.
         policy: ``f[H, P, A, X, Y]``, what the agent plays after the action, or None for the best.
         densities: ``f[H, P, X, Y]``, a flow.
-        improve: makes the policy of one time, ``f[P, A, X, Y]``, of what `policy` has of that time and
-            of the values of the actions then; `policy` may be any tree of arrays ``[H, ...]`` then.
+        improve: makes the policy of one time, ``f[P, A, X, Y]``, of what `policy` has of that time
+            and of the values of the actions then; `policy` may be any tree of arrays ``[H, ...]``
+            then.
 
     Returns:
         ``f[H, P, A, X, Y]``, without the reward of the time at which the agent acts, on which the
@@ -239,7 +241,7 @@ def best_response(game: MeanFieldGame, densities: Array) -> Array:
 
 
 def exploitability(game: MeanFieldGame, policy: Array) -> Array:
-    """``f[]``, NashConv: what a single agent gains by deviating from what all play, over populations."""
+    """``f[]``, NashConv: what an agent gains by deviating from what all play, over populations."""
     densities = flow(game, policy)
     gain = best_response_value(game, densities) - policy_value(game, policy, densities)
     return jnp.sum(gain)

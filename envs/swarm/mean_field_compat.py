@@ -1,11 +1,12 @@
-"""In which order OpenSpiel 2.0.2 comes to the states of a mean-field game, which changes its results.
+"""The order in which OpenSpiel 2.0.2 walks through a mean-field game, on which its results depend.
 
-Its algorithms walk through a game depth first, into no state twice, and know a state by cell and time.
-Two of its results depend on the order, and with what is computed here they can be compared:
+Its algorithms walk through a game depth first, into no state twice, and know a state by cell and
+time. Two of its results depend on the order, and with what is computed here they can be compared:
 
-* The reward depends on the last action too, so a cell has the price of the move that first led to it.
-* Mirror descent adds to its sums of values while it still plays the policy that is made of them: where a
-  state is evaluated, the sums of what was evaluated before are new already.
+* The reward depends on the last action too, so a cell has the price of the move that first led to
+  it.
+* Mirror descent adds to its sums of values while it still plays the policy that is made of them:
+  where a state is evaluated, the sums of what was evaluated before are new already.
 
 Time by time the order is that of the states before, and of what follows from each.
 """
@@ -32,9 +33,9 @@ def depth_first(
         horizon: ``H``.
 
     Returns:
-        ``(length, early)``: ``length int[H, X, Y]``, of the move by which each cell was first reached;
-        ``early bool[H, A, X, Y]``, where the cell to which an action leads had been evaluated before
-        the cell in which it is chosen. 0 and False where nobody can be.
+        ``(length, early)``: ``length int[H, X, Y]``, of the move by which each cell was first
+        reached; ``early bool[H, A, X, Y]``, where the cell to which an action leads had been
+        evaluated before the cell in which it is chosen. 0 and False where nobody can be.
     """
     columns, rows = start.shape
     x, y = np.indices(start.shape)

@@ -1,8 +1,9 @@
 """The mean-field games of OpenSpiel 2.0.2 on grids, for `flockax.envs.swarm.mean_field`.
 
-`crowd_modelling` is its ``mfg_crowd_modelling``, `crowd_modelling_2d` its ``mfg_crowd_modelling_2d`` and
-`predator_prey` its ``python_mfg_predator_prey``: the same sizes, moves, noise, starts, rewards and
-horizons by default. Numbers that may be traced (`noise`, `aversion`, `interaction`) are not checked.
+`crowd_modelling` is its ``mfg_crowd_modelling``, `crowd_modelling_2d` its
+``mfg_crowd_modelling_2d`` and `predator_prey` its ``python_mfg_predator_prey``: the same sizes,
+moves, noise, starts, rewards and horizons by default. Numbers that may be traced (`noise`,
+`aversion`, `interaction`) are not checked.
 """
 
 from __future__ import annotations
@@ -26,15 +27,24 @@ EPSILON = 1e-25
 EPSILON_SINGLE = float(np.float32(EPSILON))
 
 
-def crowd_modelling(size: int = 10, horizon: int = 10, compat: bool = False) -> MeanFieldGame:
+def crowd_modelling(
+    size: int = 10,
+    horizon: int = 10,
+    *,
+    noise: Any = 1.0,
+    aversion: Any = 1.0,
+    compat: bool = False,
+) -> MeanFieldGame:
     """Agents on a ring go to a bar and avoid the crowd.
 
-    ``r = 1 - |x - size // 2| / (size // 2) - |a| / size - log(mu(x))``, a being the last action. Actions
-    -1, 0, 1; the noise is uniform over the same.
+    ``r = 1 - |x - size // 2| / (size // 2) - |a| / size - aversion log(mu(x))``, a being the last
+    action. Actions: x - 1, stay, x + 1. With probability `noise` one of them is made once more.
 
     Args:
         size: cells, at least 2.
         horizon: steps, at least 1.
+        noise: in [0, 1]; the peer's is 1.
+        aversion: not negative; the peer's is 1.
         compat: as in `crowd_modelling_2d`.
 
     Raises:
@@ -45,7 +55,7 @@ def crowd_modelling(size: int = 10, horizon: int = 10, compat: bool = False) -> 
     place = 1 - np.abs(np.arange(size) - half)[:, None] / half
     start = np.full((size, 1), 1 / size)
     free = np.ones((size, 1), bool)
-    return _crowd(MOVES_1D, free, horizon, place, start, 1.0, 1.0, False, compat)
+    return _crowd(MOVES_1D, free, horizon, place, start, noise, aversion, False, compat)
 
 
 def crowd_modelling_2d(
@@ -63,9 +73,10 @@ def crowd_modelling_2d(
 ) -> MeanFieldGame:
     """Agents on a torus go to bars and avoid the crowd.
 
-    ``r = 2 - sum_bars 2 w / size (|x - x_bar| + |y - y_bar|) - |a| / size - aversion log(mu(x, y))``,
-    a being the last action. Actions: y - 1, x - 1, stay, x + 1, y + 1; those into forbidden cells are
-    illegal. With probability `noise` one of the legal moves, staying included, is made once more.
+    In cell c, ``r = 2 - sum_b (2 w_b / size) |c - b| - |a| / size - aversion log(mu(c))``, with a
+    the last action and ``|c - b|`` the steps to bar b on the grid that does not wrap. Actions:
+    y - 1, x - 1, stay, x + 1, y + 1; those into forbidden cells are illegal. With probability
+    `noise` one of the legal moves, staying included, is made once more.
 
     Args:
         size: cells a side, at least 2.
@@ -77,9 +88,9 @@ def crowd_modelling_2d(
         forbidden: ``bool[size, size]`` by (x, y), cells that cannot be entered, or None.
         start: ``f[size, size]``, the initial density; None for an even one over free cells.
         bars: (x, y, w) of each; none stands for one in the middle, of weight 1.
-        compat: the peer's faults. The price of moves and mirror descent follow the order of its search
-            (see `flockax.envs.swarm.mean_field_compat`), and what it pays at time 0 is for an even
-            density, wherever agents start.
+        compat: the peer's faults. The price of moves and mirror descent follow the order of its
+            search (see `flockax.envs.swarm.mean_field_compat`), and what it pays at time 0 is for
+            an even density, wherever agents start.
 
     Raises:
         ValueError: for a number out of its range, an array of another shape, or a start in a
@@ -159,7 +170,7 @@ def predator_prey(
         raise ValueError(f"predator_prey: interaction has shape {matrix.shape}")
     moves = np.array(MOVES_PREY)
     there = np.indices((size, size)) + moves[:, :, None, None]
-    stays = ~torus & ((there < 0) | (there >= size)).any(axis=1)
+    stays = ((there < 0) | (there >= size)).any(axis=1) & (not torus)
     stays[0] = True
     paid, early = start, None
     if compat:
@@ -193,10 +204,11 @@ def predator_prey(
 
 
 def hunting(num_populations: int) -> np.ndarray:
-    """``f[P, P]``: who gains from whose density, as the peer has it for three and for four populations.
+    """``f[P, P]``: who gains from whose density, as the peer has it for three and four populations.
 
-    Of four, each is drawn to the next and avoids the one before. Of three it is the other way round:
-    the peer's comment says the same as of four, its numbers do not, and they are what it computes.
+    Of four, each is drawn to the next and avoids the one before. Of three it is the other way
+    round: the peer's comment says the same as of four, its numbers do not, and they are what it
+    computes.
 
     Raises:
         ValueError: for another number.
