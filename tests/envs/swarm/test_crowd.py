@@ -266,7 +266,7 @@ def test_many_agents_earn_what_the_mean_field_says(fields):
         policy = mf.uniform_policy(game)
         limit = np.asarray(mf.policy_value(game, policy, mf.flow(game, policy)))
         gaps.append(np.abs(mean_returns(env, params, 0, num_envs)[0] - limit).max())
-    assert gaps[0] > 20 * gaps[1] and gaps[1] < 0.05
+    assert gaps[0] > 20 * gaps[1] and gaps[1] < 0.1
 
 
 def test_efficiency_is_at_most_one():
