@@ -35,7 +35,10 @@ def make(name, compat=True):
     walls = record["walls"].reshape(side, side)
     start = record["start"].reshape(-1, side, side)
     if name.startswith("torus"):
-        more = {"noise": 0.3, "aversion": 0.7, "congestion": True} if number == 6 else {}
+        more = {
+            3: {"bars": ((0, 1, 0.5), (2, 0, 0.125))},
+            6: {"noise": 0.3, "aversion": 0.7, "congestion": True},
+        }.get(number, {})
         return games.crowd_modelling_2d(number, {3: 4, 6: 5, 10: 10}[number], compat=compat, **more)
     if name == "walls_5":
         return games.crowd_modelling_2d(
