@@ -37,12 +37,13 @@ class Peer:
     """A peer and what it is compared with.
 
     Attributes:
-        name: its name here and on PyPI.
+        name: its name here and, unless `package` says otherwise, on PyPI.
         version: the version that is compared.
-        environments: our environment ids, and the peer's names for the same task.
+        environments: our environment ids, or mean-field games, and the peer's names for the same.
         trial: Python code that plays a little; it fails where the installed versions do not work.
         undeclared: packages that it or its dependencies import without asking for them.
         jax: whether it computes with jax.
+        package: its name on PyPI, where that is another.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Peer:
     trial: str
     undeclared: tuple[str, ...] = ()
     jax: bool = True
+    package: str | None = None
 
 
 PEERS = {
@@ -103,8 +105,27 @@ near = esquilax.transforms.spatial(
 jax.block_until_ready(near(None, a, a, pos=x))
 """,
     ),
+    "openspiel": Peer(
+        "openspiel",
+        "2.0.2",
+        {
+            "crowd_modelling": "mfg_crowd_modelling",
+            "crowd_modelling_2d": "mfg_crowd_modelling_2d",
+            "four_rooms": "mfg_crowd_modelling_2d",
+            "predator_prey": "python_mfg_predator_prey",
+        },
+        """
+import pyspiel
+import open_spiel.python.mfg.games.predator_prey
+from open_spiel.python.mfg.algorithms import mirror_descent
+for name in ("mfg_crowd_modelling_2d(size=3,horizon=2)", "python_mfg_predator_prey"):
+    mirror_descent.MirrorDescent(pyspiel.load_game(name)).iteration()
+""",
+        jax=False,
+        package="open_spiel",
+    ),
 }
-PeerName = Literal["jaxmarl", "pogema", "esquilax"]
+PeerName = Literal["jaxmarl", "pogema", "esquilax", "openspiel"]
 
 
 def folder_of(name: str, root: Path | None = None) -> Path:
@@ -197,7 +218,7 @@ def set_up(name: str, root: Path | None = None) -> dict[str, str]:
     except (OSError, subprocess.CalledProcessError) as error:
         raise PeerError(f"could not make the virtual environment {folder}: {error}") from error
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    wanted = f"{peer.name}=={peer.version}"
+    wanted = f"{peer.package or peer.name}=={peer.version}"
     say(f"installing {wanted} from PyPI")
     run([*install, wanted, *peer.undeclared], f"install {wanted}")
     pair = "without jax"

@@ -11,6 +11,7 @@ from flockax.envs.pathfinding.grid_pathfinding import GridPathfinding
 from flockax.envs.predator_prey.tag import Tag
 from flockax.envs.predator_prey.world_comm import WorldComm
 from flockax.envs.swarm.coverage import Spread
+from flockax.envs.swarm.crowd import Crowd
 from flockax.envs.swarm.discovery import Discovery
 from flockax.envs.swarm.dispersion import Dispersion
 from flockax.envs.swarm.flock import Flock
@@ -27,7 +28,8 @@ class Entry:
         cls: the class.
         description: one line.
         sizes: fields to test it with: 1, 2, 3 and 17 agents where possible, and odd sizes.
-        fixed_start: True where every key gives the same first state.
+        fixed_start: True where every key gives the same first state; where that depends on the fields,
+            one such for each of `sizes`.
         index_rules: True where the rules depend on the order of slots, so that permuting the slots of
             a group may change the outcome.
     """
@@ -36,7 +38,7 @@ class Entry:
     cls: type[Environment]
     description: str
     sizes: tuple[Mapping[str, Any], ...]
-    fixed_start: bool = False
+    fixed_start: bool | tuple[bool, ...] = False
     index_rules: bool = False
 
 
@@ -210,6 +212,26 @@ _ENTRIES = (
             {"num_agents": 2, "num_gaussians": 1, "cells": 7, "shared_reward": False},
             {"num_agents": 17, "num_gaussians": 4, "cells": 9, "actions": "continuous"},
         ),
+        "crowd",
+        Crowd,
+        "Agents avoid the crowd near a bar or among hunters: mean-field games (OpenSpiel 2.0.2).",
+        (
+            {},
+            {"num_agents": 1, "size": 23, "observation": "local", "obs_radius": 1},
+            {"num_agents": 2, "task": "beach", "size": 31},
+            {"num_agents": 3, "task": "predator_prey"},
+            {"num_agents": 9, "task": "beach", "size": 5, "observation": "local"},
+            {
+                "num_agents": 17,
+                "task": "predator_prey",
+                "num_populations": 4,
+                "size": 6,
+                "observation": "local",
+                "obs_radius": 3,
+            },
+            {"num_agents": 17, "layout": "four_rooms", "size": 8, "observation": "local"},
+        ),
+        fixed_start=(False, False, False, True, False, True, True),
     ),
 )
 _BY_ID = {entry.id: entry for entry in _ENTRIES}

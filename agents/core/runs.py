@@ -79,6 +79,10 @@ POLICIES: dict[str, tuple[str, Callable[[Environment, Any], Policy]]] = {
         "Up the field to where it is not collected.",
         _planner("climb_field", "ClimbField", "sampling"),
     ),
+    "mean_field": (
+        "The equilibrium of infinitely many agents, by mirror descent (Perolat et al. 2021).",
+        _planner("mean_field", "MeanField", "crowd"),
+    ),
 }
 
 
