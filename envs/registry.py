@@ -212,6 +212,8 @@ _ENTRIES = (
             {"num_agents": 2, "num_gaussians": 1, "cells": 7, "shared_reward": False},
             {"num_agents": 17, "num_gaussians": 4, "cells": 9, "actions": "continuous"},
         ),
+    ),
+    Entry(
         "crowd",
         Crowd,
         "Agents avoid the crowd near a bar or among hunters: mean-field games (OpenSpiel 2.0.2).",
