@@ -91,7 +91,7 @@ _ENTRIES = (
         Flock,
         "Agents keep together, head the same way and don't collide (Reynolds 1987; Vicsek 1995).",
         (
-            {"num_agents": 17},
+            {},
             {"num_agents": 1, "control": "acceleration", "actions": "continuous"},
             {
                 "num_agents": 2,
@@ -107,7 +107,7 @@ _ENTRIES = (
                 "periodic": False,
                 "search": "sorted",
             },
-            {"num_agents": 70, "control": "acceleration", "observation": "nearest"},
+            {"num_agents": 17, "control": "acceleration", "observation": "nearest"},
         ),
     ),
     Entry(

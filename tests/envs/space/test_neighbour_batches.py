@@ -13,7 +13,7 @@ from neighbour_cases import BACKENDS, Shape
 
 from flockax.envs.batching import merge_batches
 from flockax.envs.space.cell_lists import Box
-from flockax.envs.space.neighbours import Neighbours
+from flockax.envs.space.neighbours import PAIRS_UP_TO, Neighbours
 
 SMALL = Shape(9, (5.125, 1.125), 1.25, (4, 1), periodic=(True, False), capacity=2)
 
@@ -134,10 +134,13 @@ def test_one_point_and_nobody():
 
 
 def test_the_default_has_a_back_end_and_a_capacity_for_points_spread_evenly():
-    assert Neighbours(64, 9.0, 9.0, 1.0).chosen == "pairs"
-    assert Neighbours(65, 9.0, 9.0, 1.0).chosen == "exact"
+    most = PAIRS_UP_TO["cpu"]
+    assert Neighbours(most, 9.0, 9.0, 1.0).chosen == "pairs"
+    assert Neighbours(most + 1, 9.0, 9.0, 1.0).chosen == "exact"
     with cases.elsewhere("exact elsewhere"):
-        assert Neighbours(65, 9.0, 9.0, 1.0).chosen == "sorted"
+        most = PAIRS_UP_TO["other"]
+        assert Neighbours(most, 9.0, 9.0, 1.0).chosen == "pairs"
+        assert Neighbours(most + 1, 9.0, 9.0, 1.0).chosen == "sorted"
     search = Neighbours(10_000, 40.0, 30.0, 1.0, backend="sorted")
     x, y = np.random.default_rng(7).uniform(0, 1, (2, 10_000)) * [[40.0], [30.0]]
     column, row = (np.floor(z / s * n) for z, s, n in ((x, 40.0, 39), (y, 30.0, 29)))
